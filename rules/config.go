@@ -1,0 +1,89 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// Defaults of Config.
+const (
+	// DefaultMasqueradeMark is bit 14, the default of kube-proxy's
+	// masqueradeBit.
+	DefaultMasqueradeMark = 1 << 14
+	// DefaultMaxSlots bounds the slots of a service port whose endpoints have
+	// different weights.
+	DefaultMaxSlots = 1 << 16
+)
+
+// Config is what the whole ruleset depends on beside the Services.
+type Config struct {
+	// Families to program, in order. Empty means both.
+	Families []Family
+	// ClusterCIDRs are the ranges of the pods' addresses. A packet to a
+	// ClusterIP from any other source is masqueraded. A family without a range
+	// masquerades nothing but hairpin traffic.
+	ClusterCIDRs []netip.Prefix
+	// MasqueradeAll masquerades every packet to a ClusterIP.
+	MasqueradeAll bool
+	// MasqueradeMark is the one bit of the packet mark that requests
+	// masquerading between the nat hooks. 0 means DefaultMasqueradeMark.
+	MasqueradeMark uint32
+	// MaxSlots bounds the slots of a service port whose endpoints have
+	// different weights; equal weights need one slot an endpoint whatever the
+	// bound. 0 means DefaultMaxSlots.
+	MaxSlots int
+}
+
+// WithDefaults returns the configuration with zero fields replaced by their
+// defaults.
+func (c Config) WithDefaults() Config {
+	if len(c.Families) == 0 {
+		c.Families = Families()
+	}
+	if c.MasqueradeMark == 0 {
+		c.MasqueradeMark = DefaultMasqueradeMark
+	}
+	if c.MaxSlots == 0 {
+		c.MaxSlots = DefaultMaxSlots
+	}
+	return c
+}
+
+// Validate returns an error that joins everything wrong with the configuration
+// after WithDefaults.
+func (c Config) Validate() error {
+	var errs []error
+	for _, f := range c.Families {
+		if f != IPv4 && f != IPv6 {
+			errs = append(errs, fmt.Errorf("family %d is neither 4 nor 6", f))
+		}
+	}
+	for _, p := range c.ClusterCIDRs {
+		if !p.IsValid() {
+			errs = append(errs, errors.New("a cluster CIDR is not valid"))
+		}
+	}
+	if m := c.MasqueradeMark; m&(m-1) != 0 {
+		errs = append(errs, fmt.Errorf("masquerade mark %#x is not a single bit", m))
+	}
+	if c.MaxSlots < 1 {
+		errs = append(errs, fmt.Errorf("at most %d slots a service port leave no room for an endpoint", c.MaxSlots))
+	}
+	return errors.Join(errs...)
+}
+
+// Enabled reports whether the family is programmed.
+func (c Config) Enabled(f Family) bool { return slices.Contains(c.Families, f) }
+
+// clusterCIDRs returns the ranges of one family.
+func (c Config) clusterCIDRs(f Family) []netip.Prefix {
+	var of []netip.Prefix
+	for _, p := range c.ClusterCIDRs {
+		if FamilyOf(p.Addr()) == f {
+			of = append(of, p.Masked())
+		}
+	}
+	return of
+}

@@ -1,0 +1,314 @@
+package rules
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// This file says everything in netlink messages, by way of google/nftables. It
+// is the only one in this package that knows them. A test loads what it encodes
+// and what text.go prints into two namespaces and compares the listings.
+
+// EncodeTable returns the table of a family.
+func EncodeTable(f Family) *nftables.Table {
+	family := nftables.TableFamilyIPv4
+	if f == IPv6 {
+		family = nftables.TableFamilyIPv6
+	}
+	return &nftables.Table{Name: TableName, Family: family}
+}
+
+// Encode returns the chain without its rules.
+func (c Chain) Encode(f Family) *nftables.Chain {
+	chain := &nftables.Chain{Name: c.Name, Table: EncodeTable(f)}
+	if c.Base != nil {
+		accept := nftables.ChainPolicyAccept
+		chain.Type = nftables.ChainType(c.Base.Type)
+		chain.Hooknum = nftables.ChainHookRef(nftables.ChainHook(c.Base.Point))
+		chain.Priority = nftables.ChainPriorityRef(nftables.ChainPriority(c.Base.Priority))
+		chain.Policy = &accept
+	}
+	return chain
+}
+
+// Encode returns the set without elements. It has no ID: later batches refer to
+// it by name.
+//
+// The slot number's type is "mark": the kernel keeps no types, only names for
+// listing, and this is the one of 32 bits in the host's byte order, as numgen
+// makes them.
+func (s Set) Encode(f Family) *nftables.Set {
+	set := &nftables.Set{
+		Table:   EncodeTable(f),
+		Name:    s.Name,
+		IsMap:   s.Value != NoValue,
+		KeyType: concatType(f, s.Key...),
+	}
+	switch s.Value {
+	case VerdictValue:
+		set.DataType = nftables.TypeVerdict
+	case EndpointValue:
+		set.DataType = concatType(f, DestAddr, DestPort)
+	case NoValue:
+	}
+	return set
+}
+
+// concatType returns the datatype of one field or the concatenation of several.
+func concatType(f Family, fields ...Field) nftables.SetDatatype {
+	types := make([]nftables.SetDatatype, len(fields))
+	for i, field := range fields {
+		types[i] = field.datatype(f)
+	}
+	if len(types) == 1 {
+		return types[0]
+	}
+	return nftables.MustConcatSetType(types...)
+}
+
+func (f Field) datatype(family Family) nftables.SetDatatype {
+	switch f {
+	case SourceAddr, DestAddr:
+		if family == IPv4 {
+			return nftables.TypeIPAddr
+		}
+		return nftables.TypeIP6Addr
+	case L4Proto:
+		return nftables.TypeInetProto
+	case DestPort:
+		return nftables.TypeInetService
+	default:
+		return nftables.TypeMark
+	}
+}
+
+// EncodeElements returns elements of one set, with their values and comments.
+func EncodeElements(elements []Element) []nftables.SetElement {
+	encoded := EncodeKeys(elements)
+	for i, e := range elements {
+		encoded[i].Comment = e.Comment
+		switch e.Set.Set().Value {
+		case VerdictValue:
+			encoded[i].VerdictData = &expr.Verdict{Kind: expr.VerdictGoto, Chain: e.Chain}
+		case EndpointValue:
+			encoded[i].Val = appendPort(appendAddr(make([]byte, 0, 20), e.Endpoint.Addr()), e.Endpoint.Port())
+		case NoValue:
+		}
+	}
+	return encoded
+}
+
+// EncodeKeys returns elements of one set without values, as a deletion wants
+// them.
+func EncodeKeys(elements []Element) []nftables.SetElement {
+	const longest = 16 + 16 + 4 + 4 + 4
+	buf := make([]byte, 0, len(elements)*longest)
+	encoded := make([]nftables.SetElement, len(elements))
+	for i, e := range elements {
+		start := len(buf)
+		buf = e.appendWireKey(buf)
+		encoded[i].Key = buf[start:len(buf):len(buf)]
+	}
+	return encoded
+}
+
+// appendWireKey appends the key's fields, each padded to a multiple of four
+// bytes, as the kernel lays out concatenations.
+func (e Element) appendWireKey(b []byte) []byte {
+	for _, field := range e.Set.Set().Key {
+		switch field {
+		case SourceAddr, DestAddr:
+			b = appendAddr(b, e.Key.Addr)
+		case L4Proto:
+			b = append(b, byte(e.Key.Protocol), 0, 0, 0)
+		case DestPort:
+			b = appendPort(b, e.Key.Port)
+		case Slot:
+			b = binary.NativeEndian.AppendUint32(b, e.Key.Slot)
+		}
+	}
+	return b
+}
+
+func appendAddr(b []byte, a netip.Addr) []byte {
+	if a.Is4() {
+		v4 := a.As4()
+		return append(b, v4[:]...)
+	}
+	v6 := a.As16()
+	return append(b, v6[:]...)
+}
+
+func appendPort(b []byte, port uint16) []byte {
+	return append(binary.BigEndian.AppendUint16(b, port), 0, 0)
+}
+
+// Encode returns the rule's expressions.
+func (r Rule) Encode(f Family) []expr.Any {
+	var exprs []expr.Any
+	for _, s := range r {
+		exprs = append(exprs, encodeStatement(f, s)...)
+	}
+	return exprs
+}
+
+func encodeStatement(f Family, s Statement) []expr.Any {
+	switch s := s.(type) {
+	case MatchSet:
+		return append(s.Set.Set().load(f, 0), &expr.Lookup{SourceRegister: 1, SetName: s.Set.Set().Name})
+	case MatchSourceOutside:
+		return encodeSourceOutside(f, s.Prefix)
+	case MatchNew:
+		return matchBits(&expr.Ct{Key: expr.CtKeySTATE, Register: 1}, expr.CtStateBitNEW)
+	case MatchDNATed:
+		const statusDNAT = 1 << 5 // IPS_DST_NAT of the kernel
+		return matchBits(&expr.Ct{Key: expr.CtKeySTATUS, Register: 1}, statusDNAT)
+	case MatchMark:
+		return []expr.Any{
+			&expr.Meta{Key: expr.MetaKeyMARK, Register: 1},
+			bitwise(4, native32(s.Bit), native32(0)),
+			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: native32(s.Bit)},
+		}
+	case SetMark: // mark = mark & ^bit ^ bit
+		return changeMark(^s.Bit, s.Bit)
+	case FlipMark: // mark = mark & ^0 ^ bit
+		return changeMark(^uint32(0), s.Bit)
+	case Dispatch:
+		return append(s.Map.Set().load(f, 0), &expr.Lookup{
+			SourceRegister: 1, SetName: s.Map.Set().Name, IsDestRegSet: true, DestRegister: unix.NFT_REG_VERDICT,
+		})
+	case DrawEndpoint:
+		return encodeDrawEndpoint(f, s)
+	case Masquerade:
+		return []expr.Any{&expr.Masq{FullyRandom: true}}
+	case Reject:
+		const portUnreachable4, portUnreachable6 = 3, 4 // codes of ICMP and ICMPv6
+		if f == IPv4 {
+			return []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: portUnreachable4}}
+		}
+		return []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: portUnreachable6}}
+	case Jump:
+		return []expr.Any{&expr.Verdict{Kind: expr.VerdictJump, Chain: s.Chain}}
+	default:
+		panic(fmt.Sprintf("rules: statement %T has no encoding", s))
+	}
+}
+
+// register returns the number of the register that starts at the given 32-bit
+// word. Words 0, 4, 8 and 12 are named by the old registers of 16 bytes, as nft
+// does.
+func register(word int) uint32 {
+	if word%4 == 0 {
+		return unix.NFT_REG_1 + uint32(word/4)
+	}
+	return unix.NFT_REG32_00 + uint32(word)
+}
+
+// load returns the expressions that load the set's key, one field after another,
+// from register 1 on.
+func (s Set) load(f Family, capacity uint32) []expr.Any {
+	var exprs []expr.Any
+	word := 0
+	for _, field := range s.Key {
+		exprs = append(exprs, field.load(f, capacity, register(word)))
+		word += int(field.datatype(f).Bytes+3) / 4
+	}
+	return exprs
+}
+
+func (f Field) load(family Family, capacity, register uint32) expr.Any {
+	const dportOffset = 2 // the same in TCP, UDP and SCTP
+	switch f {
+	case SourceAddr:
+		return loadAddr(family, 12, 8, register)
+	case DestAddr:
+		return loadAddr(family, 16, 24, register)
+	case L4Proto:
+		return &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: register}
+	case DestPort:
+		return &expr.Payload{DestRegister: register, Base: expr.PayloadBaseTransportHeader, Offset: dportOffset, Len: 2}
+	default:
+		return &expr.Numgen{Register: register, Modulus: capacity, Type: unix.NFT_NG_RANDOM}
+	}
+}
+
+// loadAddr loads an address from the network header, where it is at offset4 of
+// IPv4 or offset6 of IPv6.
+func loadAddr(f Family, offset4, offset6, register uint32) *expr.Payload {
+	p := &expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: offset4, Len: 4}
+	if f == IPv6 {
+		p.Offset, p.Len = offset6, 16
+	}
+	return p
+}
+
+// encodeSourceOutside compares the whole bytes of the prefix directly, and loads
+// no more than these, as nft does; other prefixes are masked first.
+func encodeSourceOutside(f Family, p netip.Prefix) []expr.Any {
+	addr := appendAddr(nil, p.Addr())
+	load, ok := SourceAddr.load(f, 0, 1).(*expr.Payload)
+	if !ok {
+		panic("rules: an address is not loaded from the payload")
+	}
+	if whole := p.Bits() / 8; p.Bits()%8 == 0 && whole > 0 {
+		load.Len = uint32(whole)
+		return []expr.Any{load, &expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: addr[:whole]}}
+	}
+	mask := make([]byte, len(addr))
+	for i := range p.Bits() {
+		mask[i/8] |= 0x80 >> (i % 8)
+	}
+	return []expr.Any{
+		load,
+		bitwise(uint32(len(addr)), mask, make([]byte, len(addr))),
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: addr},
+	}
+}
+
+// encodeDrawEndpoint looks the slot up and translates to the address and port
+// found, which the map puts one after the other into the registers.
+func encodeDrawEndpoint(f Family, s DrawEndpoint) []expr.Any {
+	family, portWord := uint32(unix.NFPROTO_IPV4), 1
+	if f == IPv6 {
+		family, portWord = unix.NFPROTO_IPV6, 4
+	}
+	port := register(portWord)
+	return append(s.Map.Set().load(f, s.Capacity),
+		&expr.Lookup{SourceRegister: 1, SetName: s.Map.Set().Name, IsDestRegSet: true, DestRegister: 1},
+		&expr.NAT{
+			Type: expr.NATTypeDestNAT, Family: family,
+			RegAddrMin: 1, RegAddrMax: 1, RegProtoMin: port, RegProtoMax: port,
+			Specified: true,
+		})
+}
+
+// matchBits matches if any of the bits is set in what load puts in register 1.
+func matchBits(load expr.Any, bits uint32) []expr.Any {
+	return []expr.Any{
+		load,
+		bitwise(4, native32(bits), native32(0)),
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: native32(0)},
+	}
+}
+
+// changeMark is mark = mark & mask ^ xor.
+func changeMark(mask, xor uint32) []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: 1},
+		bitwise(4, native32(mask), native32(xor)),
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: 1, SourceRegister: true},
+	}
+}
+
+func bitwise(length uint32, mask, xor []byte) *expr.Bitwise {
+	return &expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: length, Mask: mask, Xor: xor}
+}
+
+// native32 returns a number of 32 bits in the host's byte order.
+func native32(v uint32) []byte { return binaryutil.NativeEndian.PutUint32(v) }

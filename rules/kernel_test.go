@@ -1,0 +1,152 @@
+package rules_test
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/nftables"
+
+	"github.com/nftproxy/nftproxy/rules"
+	"github.com/nftproxy/nftproxy/syncer/nstest"
+)
+
+// TestTextEqualsEncoding loads every ruleset as text and as netlink messages into
+// two namespaces: nft must list both alike. What WriteJSON prints must be that
+// listing too.
+func TestTextEqualsEncoding(t *testing.T) {
+	for name, ruleset := range sampleRulesets(t) {
+		t.Run(name, func(t *testing.T) {
+			fromText, fromMessages := nstest.New(t), nstest.New(t)
+			var text strings.Builder
+			if err := ruleset.WriteText(&text); err != nil {
+				t.Fatal(err)
+			}
+			fromText.MustNFT(t, text.String(), "-c", "-f", "-")
+			fromText.MustNFT(t, text.String(), "-f", "-")
+			loadEncoded(t, fromMessages, ruleset)
+
+			want := fromText.Listing(t)
+			if len(want) < 20 {
+				t.Fatalf("a listing of %d objects cannot be a whole ruleset", len(want))
+			}
+			if diff := cmp.Diff(want, fromMessages.Listing(t)); diff != "" {
+				t.Errorf("the messages (+) list differently from the text (-):\n%s", diff)
+			}
+			var json strings.Builder
+			if err := ruleset.WriteJSON(&json); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, nstest.Normalize(t, []byte(json.String()))); diff != "" {
+				t.Errorf("WriteJSON (+) differs from the listing (-):\n%s", diff)
+			}
+		})
+	}
+}
+
+// loadEncoded loads the ruleset into the namespace with google/nftables.
+func loadEncoded(t *testing.T, ns *nstest.NS, r *rules.Ruleset) {
+	t.Helper()
+	conn, err := nftables.New(nftables.WithNetNSFd(ns.FD()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range r.Config.Families {
+		table := conn.AddTable(rules.EncodeTable(f))
+		for _, set := range rules.Sets() {
+			if err := conn.AddSet(set.Encode(f), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, c := range r.Chains(f) {
+			chain := conn.AddChain(c.Encode(f))
+			for _, rule := range c.Rules {
+				conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: rule.Encode(f)})
+			}
+		}
+		flush(t, conn)
+		for elements := r.Elements(f); len(elements) > 0; {
+			n := 1
+			for n < len(elements) && elements[n].Set == elements[0].Set {
+				n++
+			}
+			set := &nftables.Set{Table: table, Name: elements[0].Set.Set().Name}
+			if err := conn.SetAddElements(set, rules.EncodeElements(elements[:n])); err != nil {
+				t.Fatal(err)
+			}
+			elements = elements[n:]
+		}
+		flush(t, conn)
+	}
+}
+
+func flush(t *testing.T, conn *nftables.Conn) {
+	t.Helper()
+	if err := conn.Flush(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sampleRulesets covers every statement, set and kind of element, for both
+// families and all protocols.
+func sampleRulesets(t *testing.T) map[string]*rules.Ruleset {
+	services := sampleServices(t)
+	prefixes := func(list ...string) (p []netip.Prefix) {
+		for _, s := range list {
+			p = append(p, netip.MustParsePrefix(s))
+		}
+		return p
+	}
+	return map[string]*rules.Ruleset{
+		"no services":           rules.NewRuleset(rules.Config{}, nil),
+		"no cluster CIDR":       rules.NewRuleset(rules.Config{}, services),
+		"one family":            rules.NewRuleset(rules.Config{Families: []rules.Family{rules.IPv4}}, services),
+		"masquerade all":        rules.NewRuleset(rules.Config{MasqueradeAll: true, MasqueradeMark: 1}, services),
+		"high mark":             rules.NewRuleset(rules.Config{MasqueradeAll: true, MasqueradeMark: 1 << 30}, services),
+		"everything is inside":  rules.NewRuleset(rules.Config{ClusterCIDRs: prefixes("0.0.0.0/0", "::/0")}, services),
+		"ranges of whole bytes": rules.NewRuleset(rules.Config{ClusterCIDRs: prefixes("10.244.0.0/16", "fd00:10:244::/48")}, services),
+		"ranges of odd lengths": rules.NewRuleset(rules.Config{ClusterCIDRs: prefixes("10.128.0.0/9", "10.64.0.0/13", "fd00::/9", "fd80::/117")}, services),
+		"single addresses":      rules.NewRuleset(rules.Config{ClusterCIDRs: prefixes("10.1.2.3/32", "fd00::1/128")}, services),
+	}
+}
+
+func sampleServices(t *testing.T) []*rules.Compiled {
+	t.Helper()
+	var services []*rules.Compiled
+	for i, protocol := range []rules.Protocol{rules.TCP, rules.UDP, rules.SCTP} {
+		for _, family := range rules.Families() {
+			for n := range 10 {
+				sp := rules.ServicePort{
+					ServicePortKey: rules.ServicePortKey{
+						ServicePortName: rules.ServicePortName{
+							Namespace: "default", Name: fmt.Sprintf("svc-%d-%d", i, n), Port: strings.Repeat("p", n), Protocol: protocol,
+						},
+						Family: family,
+					},
+					Frontends: []rules.Frontend{{Kind: rules.ClusterIP, Addr: address(family, 96, n+1, 53)}},
+				}
+				for e := range n {
+					sp.Endpoints = append(sp.Endpoints, rules.Endpoint{
+						Addr: address(family, 244, 10*n+e+1, 8080+e), Weight: uint16(e % 3), Local: e%2 == 0,
+					})
+				}
+				c, err := rules.Compile(rules.Config{}, sp, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				services = append(services, c)
+			}
+		}
+	}
+	return services
+}
+
+// address makes up an address of a family.
+func address(f rules.Family, network, host, port int) netip.AddrPort {
+	if f == rules.IPv4 {
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(network), byte(host >> 8), byte(host)}), uint16(port))
+	}
+	return netip.AddrPortFrom(netip.AddrFrom16([16]byte{0: 0xfd, 3: byte(network), 14: byte(host >> 8), 15: byte(host)}), uint16(port))
+}

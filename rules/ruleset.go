@@ -1,0 +1,51 @@
+package rules
+
+import (
+	"maps"
+	"slices"
+)
+
+// Ruleset is everything that the kernel should hold: the skeleton and what each
+// service port adds to it.
+type Ruleset struct {
+	Config   Config
+	Services []*Compiled
+}
+
+// NewRuleset returns the ruleset of a configuration and compiled service ports.
+func NewRuleset(cfg Config, services []*Compiled) *Ruleset {
+	return &Ruleset{Config: cfg.WithDefaults(), Services: services}
+}
+
+// Elements returns the elements of a family's table, sorted, each once.
+func (r *Ruleset) Elements(f Family) []Element {
+	n := 0
+	for _, c := range r.Services {
+		n += c.NumElements()
+	}
+	elements := make([]Element, 0, n)
+	for _, c := range r.Services {
+		if c.Family == f {
+			elements = c.AppendElements(elements)
+		}
+	}
+	slices.SortFunc(elements, Element.Compare)
+	return slices.CompactFunc(elements, func(a, b Element) bool { return a.Compare(b) == 0 })
+}
+
+// Chains returns the chains of a family's table, every chain after the ones that
+// it jumps to: the random chains that elements refer to, by capacity, and the
+// skeleton.
+func (r *Ruleset) Chains(f Family) []Chain {
+	capacities := map[int]bool{}
+	for _, c := range r.Services {
+		if c.Family == f && len(c.Frontends) > 0 && len(c.Slots) > 0 {
+			capacities[len(c.Slots)] = true
+		}
+	}
+	var chains []Chain
+	for _, capacity := range slices.Sorted(maps.Keys(capacities)) {
+		chains = append(chains, RandomChain(capacity))
+	}
+	return append(chains, Skeleton(r.Config, f)...)
+}

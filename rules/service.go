@@ -1,0 +1,189 @@
+package rules
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// Family is an IP family. Each family has a table of its own; everything else
+// is one code path that takes the family as a parameter.
+type Family uint8
+
+// The two families.
+const (
+	IPv4 Family = 4
+	IPv6 Family = 6
+)
+
+// Families returns both families in the order in which they are printed and
+// programmed.
+func Families() []Family { return []Family{IPv4, IPv6} }
+
+// FamilyOf returns the family of an address. An IPv4-mapped IPv6 address is
+// IPv6: callers unmap addresses where they enter the program.
+func FamilyOf(a netip.Addr) Family {
+	if a.Is4() {
+		return IPv4
+	}
+	return IPv6
+}
+
+// String returns "IPv4" or "IPv6", as Kubernetes writes it in spec.ipFamilies.
+func (f Family) String() string {
+	if f == IPv4 {
+		return "IPv4"
+	}
+	return "IPv6"
+}
+
+// Protocol is an IP protocol number of a transport that Services can use.
+type Protocol uint8
+
+// The protocols of Services, with their IANA numbers.
+const (
+	TCP  Protocol = 6
+	UDP  Protocol = 17
+	SCTP Protocol = 132
+)
+
+// String returns the name in nft syntax: "tcp", "udp" or "sctp".
+func (p Protocol) String() string {
+	switch p {
+	case TCP:
+		return "tcp"
+	case UDP:
+		return "udp"
+	case SCTP:
+		return "sctp"
+	default:
+		return fmt.Sprintf("protocol %d", uint8(p))
+	}
+}
+
+// ServicePortName identifies one port of one Service, as kube-proxy does: by
+// namespace, name, port name and protocol. It is comparable.
+type ServicePortName struct {
+	Namespace string
+	Name      string
+	Port      string // the port's name, empty for a Service's only, unnamed port
+	Protocol  Protocol
+}
+
+// String returns "namespace/name:port", or "namespace/name" for an unnamed
+// port.
+func (n ServicePortName) String() string {
+	if n.Port == "" {
+		return n.Namespace + "/" + n.Name
+	}
+	return n.Namespace + "/" + n.Name + ":" + n.Port
+}
+
+// Compare orders names by namespace, name, port name and protocol.
+func (n ServicePortName) Compare(m ServicePortName) int {
+	return cmp.Or(
+		strings.Compare(n.Namespace, m.Namespace),
+		strings.Compare(n.Name, m.Name),
+		strings.Compare(n.Port, m.Port),
+		cmp.Compare(n.Protocol, m.Protocol),
+	)
+}
+
+// ServicePortKey identifies a service port in one family: a dual-stack Service
+// has two independent sets of elements.
+type ServicePortKey struct {
+	ServicePortName
+	Family Family
+}
+
+// Compare orders keys by name, then by family.
+func (k ServicePortKey) Compare(l ServicePortKey) int {
+	return cmp.Or(k.ServicePortName.Compare(l.ServicePortName), cmp.Compare(k.Family, l.Family))
+}
+
+// String returns the name and the family.
+func (k ServicePortKey) String() string {
+	return k.ServicePortName.String() + " (" + k.Protocol.String() + ", " + k.Family.String() + ")"
+}
+
+// FrontendKind says where clients got a frontend's address from.
+type FrontendKind uint8
+
+// ClusterIP is an address of spec.clusterIPs, meant for clients inside the
+// cluster.
+const ClusterIP FrontendKind = 1
+
+// Frontend is an address and port that clients of a Service use.
+type Frontend struct {
+	Kind FrontendKind
+	Addr netip.AddrPort
+}
+
+// MaxWeight is the largest weight of an endpoint. Weights are 0..MaxWeight.
+const MaxWeight = 1000
+
+// Endpoint is a destination that is already judged usable from this node.
+type Endpoint struct {
+	// Addr is the address and port that serve.
+	Addr netip.AddrPort
+	// Weight is the endpoint's part of the new connections, relative to the
+	// other endpoints of the service port: 0..MaxWeight. Endpoints of weight 0
+	// are backups: they are used, evenly, only while no endpoint has more.
+	Weight uint16
+	// Local is true if the endpoint runs on this node.
+	Local bool
+}
+
+// ServicePort is one port of a Service, resolved for this node and for one
+// family: which addresses clients use, and which endpoints may serve them.
+type ServicePort struct {
+	ServicePortKey
+	Frontends []Frontend
+	Endpoints []Endpoint
+}
+
+// Validate returns an error that joins everything in the service port that no
+// kernel would take: addresses of the other family, invalid or unspecified
+// addresses, port 0, unknown protocols or kinds, weights over MaxWeight. An
+// endpoint or frontend that is listed twice is an error too.
+func (s *ServicePort) Validate() error {
+	var errs []error
+	if s.Family != IPv4 && s.Family != IPv6 {
+		errs = append(errs, fmt.Errorf("family %d is neither 4 nor 6", s.Family))
+	}
+	if s.Protocol != TCP && s.Protocol != UDP && s.Protocol != SCTP {
+		errs = append(errs, fmt.Errorf("%s is not one of tcp, udp, sctp", s.Protocol))
+	}
+	frontends := make(map[netip.AddrPort]bool, len(s.Frontends))
+	for _, f := range s.Frontends {
+		errs = append(errs, s.validateAddr("frontend", f.Addr, frontends))
+		if f.Kind != ClusterIP {
+			errs = append(errs, fmt.Errorf("frontend %s: unknown kind %d", f.Addr, f.Kind))
+		}
+	}
+	endpoints := make(map[netip.AddrPort]bool, len(s.Endpoints))
+	for _, e := range s.Endpoints {
+		errs = append(errs, s.validateAddr("endpoint", e.Addr, endpoints))
+		if e.Weight > MaxWeight {
+			errs = append(errs, fmt.Errorf("endpoint %s: weight %d is over %d", e.Addr, e.Weight, MaxWeight))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (s *ServicePort) validateAddr(what string, a netip.AddrPort, seen map[netip.AddrPort]bool) error {
+	switch {
+	case !a.IsValid() || a.Addr().IsUnspecified() || a.Addr().Zone() != "":
+		return fmt.Errorf("%s %s: not a usable address", what, a)
+	case FamilyOf(a.Addr()) != s.Family:
+		return fmt.Errorf("%s %s: not %s", what, a, s.Family)
+	case a.Port() == 0:
+		return fmt.Errorf("%s %s: port 0", what, a)
+	case seen[a]:
+		return fmt.Errorf("%s %s: listed twice", what, a)
+	}
+	seen[a] = true
+	return nil
+}

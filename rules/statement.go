@@ -1,0 +1,98 @@
+package rules
+
+import "net/netip"
+
+// Statement is one statement of a rule: a match that decides whether the rest of
+// the rule is evaluated, or an action. Every type below says the nft syntax that
+// it stands for; f is "ip" or "ip6".
+type Statement interface{ statement() }
+
+type (
+	// MatchSet is `<key of the set> @set`.
+	MatchSet struct{ Set SetID }
+	// MatchSourceOutside is `f saddr != prefix`.
+	MatchSourceOutside struct{ Prefix netip.Prefix }
+	// MatchNew is `ct state new`.
+	MatchNew struct{}
+	// MatchDNATed is `ct status dnat`.
+	MatchDNATed struct{}
+	// MatchMark is `meta mark & bit == bit`.
+	MatchMark struct{ Bit uint32 }
+	// SetMark is `meta mark set meta mark | bit`.
+	SetMark struct{ Bit uint32 }
+	// FlipMark is `meta mark set meta mark ^ bit`.
+	FlipMark struct{ Bit uint32 }
+	// Dispatch is `<key of the map> vmap @map`: goes on in the chain that the map
+	// says, if it has the key.
+	Dispatch struct{ Map SetID }
+	// DrawEndpoint is `dnat f to <key of the map> map @map`, where the key's slot
+	// is `numgen random mod capacity`: translates the destination to the endpoint
+	// in a random slot. An empty slot does not match, the next rule goes on.
+	DrawEndpoint struct {
+		Map      SetID
+		Capacity uint32
+	}
+	// Masquerade is `masquerade fully-random`.
+	Masquerade struct{}
+	// Reject is `reject`: ICMP port unreachable, also for TCP, as kube-proxy
+	// does.
+	Reject struct{}
+	// Jump is `jump chain`.
+	Jump struct{ Chain string }
+)
+
+func (MatchSet) statement()           {}
+func (MatchSourceOutside) statement() {}
+func (MatchNew) statement()           {}
+func (MatchDNATed) statement()        {}
+func (MatchMark) statement()          {}
+func (SetMark) statement()            {}
+func (FlipMark) statement()           {}
+func (Dispatch) statement()           {}
+func (DrawEndpoint) statement()       {}
+func (Masquerade) statement()         {}
+func (Reject) statement()             {}
+func (Jump) statement()               {}
+
+// Rule is a sequence of statements.
+type Rule []Statement
+
+// ChainType is the type of a base chain.
+type ChainType string
+
+// The chain types in use.
+const (
+	NATChain    ChainType = "nat"
+	FilterChain ChainType = "filter"
+)
+
+// HookPoint is a netfilter hook of the IP families.
+type HookPoint uint8
+
+// The hooks, with the kernel's numbers (NF_INET_*).
+const (
+	Prerouting  HookPoint = 0
+	Input       HookPoint = 1
+	Forward     HookPoint = 2
+	Output      HookPoint = 3
+	Postrouting HookPoint = 4
+)
+
+// String returns the hook's name in nft syntax.
+func (h HookPoint) String() string {
+	return [...]string{"prerouting", "input", "forward", "output", "postrouting"}[h]
+}
+
+// Hook is where a base chain is attached. Base chains have policy accept.
+type Hook struct {
+	Type     ChainType
+	Point    HookPoint
+	Priority int32
+}
+
+// Chain is a chain with its rules. Base is nil for a regular chain.
+type Chain struct {
+	Name  string
+	Base  *Hook
+	Rules []Rule
+}

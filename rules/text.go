@@ -1,0 +1,248 @@
+package rules
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/netip"
+	"strconv"
+)
+
+// This file says everything in nft syntax, as nft 1.0.6 and later read it.
+
+// Keyword returns the family's name in nft syntax: "ip" or "ip6".
+func (f Family) Keyword() string {
+	if f == IPv4 {
+		return "ip"
+	}
+	return "ip6"
+}
+
+// typeName returns the nft datatype of a field. A slot number has none of its
+// own: nft infers it from an expression.
+func (f Field) typeName(family Family) string {
+	switch f {
+	case SourceAddr, DestAddr:
+		if family == IPv4 {
+			return "ipv4_addr"
+		}
+		return "ipv6_addr"
+	case L4Proto:
+		return "inet_proto"
+	case DestPort:
+		return "inet_service"
+	default:
+		return "integer"
+	}
+}
+
+// expression returns the nft expression of a field; capacity is that of a slot.
+func (f Field) expression(family Family, capacity uint32) string {
+	switch f {
+	case SourceAddr:
+		return family.Keyword() + " saddr"
+	case DestAddr:
+		return family.Keyword() + " daddr"
+	case L4Proto:
+		return "meta l4proto"
+	case DestPort:
+		return "th dport"
+	default:
+		return "numgen random mod " + strconv.FormatUint(uint64(capacity), 10)
+	}
+}
+
+// AppendKeyExpression appends the expression that loads the set's key from a
+// packet.
+func (s Set) appendKeyExpression(b []byte, f Family, capacity uint32) []byte {
+	for i, field := range s.Key {
+		if i > 0 {
+			b = append(b, " . "...)
+		}
+		b = append(b, field.expression(f, capacity)...)
+	}
+	return b
+}
+
+// Kind returns "set" or "map", the word for the set in nft commands.
+func (s Set) Kind() string {
+	if s.Value == NoValue {
+		return "set"
+	}
+	return "map"
+}
+
+// AppendType appends the set's type as it stands in its declaration, such as
+// "type ipv4_addr . inet_proto . inet_service : verdict". A set with a slot in
+// its key is declared with typeof.
+func (s Set) AppendType(b []byte, f Family) []byte {
+	if s.Key[len(s.Key)-1] == Slot {
+		// Any capacity would do: all slot numbers are integers of 32 bits.
+		b = s.appendKeyExpression(append(b, "typeof "...), f, 2)
+	} else {
+		b = append(b, "type "...)
+		for i, field := range s.Key {
+			if i > 0 {
+				b = append(b, " . "...)
+			}
+			b = append(b, field.typeName(f)...)
+		}
+	}
+	switch s.Value {
+	case VerdictValue:
+		b = append(b, " : verdict"...)
+	case EndpointValue:
+		b = append(b, " : "...)
+		b = append(b, f.Keyword()...)
+		b = append(b, " daddr . th dport"...)
+	case NoValue:
+	}
+	return b
+}
+
+// AppendKey appends the element's key, such as "10.96.0.10 . tcp . 80".
+func (e Element) AppendKey(b []byte) []byte {
+	for i, field := range e.Set.Set().Key {
+		if i > 0 {
+			b = append(b, " . "...)
+		}
+		switch field {
+		case SourceAddr, DestAddr:
+			b = e.Key.Addr.AppendTo(b)
+		case L4Proto:
+			b = append(b, e.Key.Protocol.String()...)
+		case DestPort:
+			b = strconv.AppendUint(b, uint64(e.Key.Port), 10)
+		case Slot:
+			b = strconv.AppendUint(b, uint64(e.Key.Slot), 10)
+		}
+	}
+	return b
+}
+
+// AppendText appends the element: key, comment and value.
+func (e Element) AppendText(b []byte) []byte {
+	b = e.AppendKey(b)
+	if e.Comment != "" {
+		b = append(b, ` comment "`...)
+		b = append(b, e.Comment...)
+		b = append(b, '"')
+	}
+	switch e.Set.Set().Value {
+	case VerdictValue:
+		b = append(b, " : goto "...)
+		b = append(b, e.Chain...)
+	case EndpointValue:
+		b = append(b, " : "...)
+		b = appendAddrPort(b, e.Endpoint)
+	case NoValue:
+	}
+	return b
+}
+
+// appendAddrPort appends "address . port".
+func appendAddrPort(b []byte, a netip.AddrPort) []byte {
+	b = a.Addr().AppendTo(b)
+	b = append(b, " . "...)
+	return strconv.AppendUint(b, uint64(a.Port()), 10)
+}
+
+// AppendText appends the rule as it stands in a chain.
+func (r Rule) AppendText(b []byte, f Family) []byte {
+	for i, s := range r {
+		if i > 0 {
+			b = append(b, ' ')
+		}
+		b = appendStatement(b, f, s)
+	}
+	return b
+}
+
+func appendStatement(b []byte, f Family, s Statement) []byte {
+	switch s := s.(type) {
+	case MatchSet:
+		set := s.Set.Set()
+		return append(append(set.appendKeyExpression(b, f, 0), " @"...), set.Name...)
+	case MatchSourceOutside:
+		return fmt.Appendf(b, "%s saddr != %s", f.Keyword(), s.Prefix)
+	case MatchNew:
+		return append(b, "ct state new"...)
+	case MatchDNATed:
+		return append(b, "ct status dnat"...)
+	case MatchMark:
+		return fmt.Appendf(b, "meta mark & %#08x == %#08x", s.Bit, s.Bit)
+	case SetMark:
+		return fmt.Appendf(b, "meta mark set meta mark | %#08x", s.Bit)
+	case FlipMark:
+		return fmt.Appendf(b, "meta mark set meta mark ^ %#08x", s.Bit)
+	case Dispatch:
+		set := s.Map.Set()
+		return append(append(set.appendKeyExpression(b, f, 0), " vmap @"...), set.Name...)
+	case DrawEndpoint:
+		set := s.Map.Set()
+		b = append(append(append(b, "dnat "...), f.Keyword()...), " to "...)
+		return append(append(set.appendKeyExpression(b, f, s.Capacity), " map @"...), set.Name...)
+	case Masquerade:
+		return append(b, "masquerade fully-random"...)
+	case Reject:
+		return append(b, "reject"...)
+	case Jump:
+		return append(append(b, "jump "...), s.Chain...)
+	default:
+		panic(fmt.Sprintf("rules: statement %T has no text", s))
+	}
+}
+
+// AppendText appends the hook as it stands in a base chain's declaration.
+func (h Hook) AppendText(b []byte) []byte {
+	return fmt.Appendf(b, "type %s hook %s priority %d; policy accept;", h.Type, h.Point, h.Priority)
+}
+
+// WriteText writes the whole ruleset in nft syntax. The text can be loaded with
+// `nft -f` where there is no such table yet.
+func (r *Ruleset) WriteText(w io.Writer) error {
+	out := bufio.NewWriterSize(w, 1<<16)
+	for _, f := range r.Config.Families {
+		r.writeTable(out, f)
+	}
+	if err := out.Flush(); err != nil {
+		return fmt.Errorf("write the ruleset: %w", err)
+	}
+	return nil
+}
+
+// writeTable leaves errors to the Flush of the bufio.Writer, which keeps them.
+func (r *Ruleset) writeTable(out *bufio.Writer, f Family) {
+	var line []byte
+	_, _ = fmt.Fprintf(out, "table %s %s {\n", f.Keyword(), TableName)
+	elements := r.Elements(f)
+	for _, set := range Sets() {
+		_, _ = fmt.Fprintf(out, "\t%s %s {\n\t\t%s\n", set.Kind(), set.Name, set.AppendType(line[:0], f))
+		for first := true; len(elements) > 0 && elements[0].Set == set.ID; elements = elements[1:] {
+			line = append(line[:0], ",\n\t\t\t     "...)
+			if first {
+				line = append(line[:0], "\t\telements = { "...)
+			}
+			first = false
+			_, _ = out.Write(elements[0].AppendText(line))
+			if len(elements) == 1 || elements[1].Set != set.ID {
+				_, _ = out.WriteString(" }\n")
+			}
+		}
+		_, _ = out.WriteString("\t}\n\n")
+	}
+	for i, c := range r.Chains(f) {
+		if i > 0 {
+			_ = out.WriteByte('\n')
+		}
+		_, _ = fmt.Fprintf(out, "\tchain %s {\n", c.Name)
+		if c.Base != nil {
+			_, _ = fmt.Fprintf(out, "\t\t%s\n", c.Base.AppendText(line[:0]))
+		}
+		for _, rule := range c.Rules {
+			_, _ = fmt.Fprintf(out, "\t\t%s\n", rule.AppendText(line[:0], f))
+		}
+		_, _ = out.WriteString("\t}\n")
+	}
+	_, _ = out.WriteString("}\n")
+}
