@@ -1,0 +1,111 @@
+package syncer_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/nftproxy/nftproxy/rules"
+	"github.com/nftproxy/nftproxy/syncer"
+)
+
+// addrPort makes up an address of a family: network 96 for frontends, 244 for
+// endpoints.
+func addrPort(f rules.Family, network byte, host, port int) netip.AddrPort {
+	if f == rules.IPv4 {
+		a := netip.AddrFrom4([4]byte{10, network + byte(host>>16), byte(host >> 8), byte(host)})
+		return netip.AddrPortFrom(a, uint16(port))
+	}
+	a := netip.AddrFrom16([16]byte{0: 0xfd, 3: network, 13: byte(host >> 16), 14: byte(host >> 8), 15: byte(host)})
+	return netip.AddrPortFrom(a, uint16(port))
+}
+
+func key(f rules.Family, host int, slot uint32) rules.Key {
+	return rules.Key{Addr: addrPort(f, 96, host, 80).Addr(), Protocol: rules.TCP, Port: 80, Slot: slot}
+}
+
+// service returns the n-th Service, with one frontend and the given endpoints,
+// which are local where their number is even.
+func service(n int, f rules.Family, endpoints ...int) *rules.ServicePort {
+	sp := &rules.ServicePort{
+		ServicePortKey: rules.ServicePortKey{
+			ServicePortName: rules.ServicePortName{Namespace: "default", Name: fmt.Sprintf("svc-%06d", n), Protocol: rules.TCP},
+			Family:          f,
+		},
+		Frontends: []rules.Frontend{{Kind: rules.ClusterIP, Addr: addrPort(f, 96, n, 80)}},
+	}
+	for _, e := range endpoints {
+		sp.Endpoints = append(sp.Endpoints, rules.Endpoint{Addr: addrPort(f, 244, e, 8080), Weight: 1, Local: e%2 == 0})
+	}
+	return sp
+}
+
+// remote is service without local endpoints, whose changes touch no hairpin.
+func remote(n int, f rules.Family, endpoints ...int) *rules.ServicePort {
+	sp := service(n, f, endpoints...)
+	for i := range sp.Endpoints {
+		sp.Endpoints[i].Local = false
+	}
+	return sp
+}
+
+func set(services ...*rules.ServicePort) []syncer.Change {
+	changes := make([]syncer.Change, len(services))
+	for i, sp := range services {
+		changes[i] = syncer.Change{Key: sp.ServicePortKey, ServicePort: sp}
+	}
+	return changes
+}
+
+func gone(services ...*rules.ServicePort) []syncer.Change {
+	changes := set(services...)
+	for i := range changes {
+		changes[i].ServicePort = nil
+	}
+	return changes
+}
+
+func newSyncer(tb testing.TB, k syncer.Kernel, cfg rules.Config) *syncer.Syncer {
+	tb.Helper()
+	s, err := syncer.New(k, cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return s
+}
+
+func mustSync(tb testing.TB, s *syncer.Syncer, changes []syncer.Change) syncer.Result {
+	tb.Helper()
+	res, err := s.Sync(tb.Context(), changes)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for _, r := range res.Refused {
+		tb.Fatalf("%s: %v", r.Key, r.Err)
+	}
+	return res
+}
+
+// checkMemory compares what the model holds with what is wanted.
+func checkMemory(tb testing.TB, m *syncer.Memory, s *syncer.Syncer) {
+	tb.Helper()
+	for _, f := range rules.Families() {
+		want, got := s.Wanted().Elements(f), m.Elements(f)
+		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmp.Comparer(func(a, b rules.Element) bool { return a == b })); diff != "" {
+			tb.Fatalf("the kernel (+) does not hold what is wanted (-) of %s:\n%s", f, diff)
+		}
+	}
+}
+
+func refusedKeys(res syncer.Result) []rules.ServicePortKey {
+	keys := make([]rules.ServicePortKey, len(res.Refused))
+	for i, r := range res.Refused {
+		keys[i] = r.Key
+	}
+	slices.SortFunc(keys, rules.ServicePortKey.Compare)
+	return keys
+}

@@ -1,0 +1,186 @@
+package syncer_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/rules"
+	"github.com/nftproxy/nftproxy/syncer"
+	"github.com/nftproxy/nftproxy/syncer/nstest"
+)
+
+// kernels runs a test against the real kernel and against its model.
+func kernels(t *testing.T, test func(t *testing.T, k syncer.Kernel)) {
+	t.Run("netlink", func(t *testing.T) { test(t, newNetlink(t, nstest.New(t))) })
+	t.Run("memory", func(t *testing.T) { test(t, &syncer.Memory{}) })
+}
+
+func newNetlink(tb testing.TB, ns *nstest.NS) *syncer.Netlink {
+	tb.Helper()
+	k, err := syncer.NewNetlink(ns.FD())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := k.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return k
+}
+
+func batch(ops ...syncer.Op) *syncer.Batch {
+	b := &syncer.Batch{}
+	b.Add(ops...)
+	return b
+}
+
+// TestKernelContract says what a kernel takes and what it refuses: the real one
+// and the model must agree on every line.
+func TestKernelContract(t *testing.T) {
+	const f = rules.IPv4
+	element := func(slot uint32, endpoint int) rules.Element {
+		return rules.Element{Set: rules.Endpoints, Key: key(f, 1, slot), Endpoint: addrPort(f, 244, endpoint, 80)}
+	}
+	table := syncer.Op{Verb: syncer.AddTable, Family: f}
+	endpoints := syncer.Op{Verb: syncer.AddSet, Family: f, Set: rules.Endpoints}
+	verdicts := syncer.Op{Verb: syncer.AddSet, Family: f, Set: rules.ServiceIPs}
+	add := func(e ...rules.Element) syncer.Op {
+		return syncer.Op{Verb: syncer.AddElements, Family: f, Set: e[0].Set, Elements: e}
+	}
+	del := func(e ...rules.Element) syncer.Op {
+		return syncer.Op{Verb: syncer.DeleteElements, Family: f, Set: e[0].Set, Elements: e}
+	}
+	chain := func(name string) syncer.Op {
+		return syncer.Op{Verb: syncer.AddChain, Family: f, Chain: rules.Chain{Name: name}}
+	}
+	rule := func(chain string, r ...rules.Statement) syncer.Op {
+		return syncer.Op{Verb: syncer.AddRule, Family: f, Name: chain, Rule: r}
+	}
+	named := func(verb syncer.Verb, name string) syncer.Op { return syncer.Op{Verb: verb, Family: f, Name: name} }
+	dispatch := rules.Element{Set: rules.ServiceIPs, Key: key(f, 1, 0), Chain: "random-1"}
+	draw := rules.DrawEndpoint{Map: rules.Endpoints, Capacity: 1}
+
+	base := batch(table, endpoints, verdicts, chain("random-1"), chain("services"),
+		rule("random-1", draw), rule("services", rules.Dispatch{Map: rules.ServiceIPs}),
+		add(element(0, 1)), add(dispatch))
+	tests := map[string]struct {
+		batch *syncer.Batch
+		taken bool
+	}{
+		"nothing":                                {batch(), true},
+		"a table that exists":                    {batch(table), true},
+		"a new slot":                             {batch(add(element(1, 2))), true},
+		"a slot with another endpoint":           {batch(del(element(0, 1)), add(element(0, 2))), true},
+		"a filled slot":                          {batch(add(element(0, 2))), false},
+		"the same slot twice":                    {batch(add(element(1, 1)), add(element(1, 2))), false},
+		"deleting a slot":                        {batch(del(element(0, 1))), true},
+		"deleting an empty slot":                 {batch(del(element(7, 1))), false},
+		"an element of a missing set":            {batch(add(rules.Element{Set: rules.Hairpin, Key: key(f, 1, 0)})), false},
+		"a verdict to a missing chain":           {batch(add(rules.Element{Set: rules.ServiceIPs, Key: key(f, 2, 0), Chain: "random-9"})), false},
+		"a verdict to a chain of the same batch": {batch(chain("random-9"), add(rules.Element{Set: rules.ServiceIPs, Key: key(f, 2, 0), Chain: "random-9"})), true},
+		"a verdict before its chain":             {batch(add(rules.Element{Set: rules.ServiceIPs, Key: key(f, 2, 0), Chain: "random-9"}), chain("random-9")), false},
+		"a rule in a missing chain":              {batch(rule("nowhere", rules.Reject{})), false},
+		"a rule with a missing set":              {batch(rule("services", rules.MatchSet{Set: rules.Hairpin})), false},
+		"a jump to a missing chain":              {batch(rule("services", rules.Jump{Chain: "nowhere"})), false},
+		"deleting a chain in use by an element":  {batch(named(syncer.DeleteChain, "random-1")), false},
+		"deleting a chain whose element goes":    {batch(del(dispatch), named(syncer.DeleteChain, "random-1")), true},
+		"deleting a chain whose set is flushed":  {batch(named(syncer.FlushSet, "service-ips"), named(syncer.DeleteChain, "random-1")), true},
+		"deleting a missing chain":               {batch(named(syncer.DeleteChain, "nowhere")), false},
+		"deleting a set in use by a rule":        {batch(named(syncer.DeleteSet, "endpoints")), false},
+		"deleting a set after its rules":         {batch(syncer.Op{Verb: syncer.FlushTable, Family: f}, named(syncer.DeleteSet, "endpoints")), true},
+		"making a set anew": {batch(syncer.Op{Verb: syncer.FlushTable, Family: f},
+			named(syncer.FlushSet, "endpoints"), named(syncer.DeleteSet, "endpoints"), endpoints, add(element(0, 2))), true},
+		"flushing a missing set": {batch(named(syncer.FlushSet, "nothing")), false},
+		"good and bad together":  {batch(add(element(1, 1)), add(element(0, 2))), false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			kernels(t, func(t *testing.T, k syncer.Kernel) {
+				ctx := t.Context()
+				if err := k.Apply(ctx, base); err != nil {
+					t.Fatal(err)
+				}
+				checkOutcome(t, "check", k.Check(ctx, test.batch), test.taken)
+				// A check changes nothing, so applying comes out the same, and so does a
+				// refused batch a second time.
+				checkOutcome(t, "apply", k.Apply(ctx, test.batch), test.taken)
+				if !test.taken {
+					checkOutcome(t, "apply again", k.Apply(ctx, test.batch), false)
+				}
+			})
+		})
+	}
+}
+
+func checkOutcome(t *testing.T, what string, err error, taken bool) {
+	t.Helper()
+	var kernelErr *syncer.Error
+	switch {
+	case taken && err != nil:
+		t.Errorf("%s: %v", what, err)
+	case !taken && err == nil:
+		t.Errorf("%s: not refused", what)
+	case !taken && (!errors.As(err, &kernelErr) || kernelErr.Cause != syncer.Refused):
+		t.Errorf("%s: not a refusal: %v", what, err)
+	}
+}
+
+func TestStateListsOurObjectsOnly(t *testing.T) {
+	ns := nstest.New(t)
+	k := newNetlink(t, ns)
+	ns.MustNFT(t, `
+		table ip other { chain nat-prerouting { type nat hook prerouting priority -100; }; set cluster-ips { type ipv4_addr; }; }
+		table ip nftproxy {
+			set old { type ipv4_addr; }
+			chain c {}
+			chain nat-output { type nat hook output priority -100; ip daddr { 1.2.3.4, 5.6.7.8 } accept; }
+			chain strict { type filter hook input priority 0; policy drop; }
+		}`, "-f", "-")
+	state, err := k.State(t.Context(), rules.Families())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := state[rules.IPv6]; ok {
+		t.Error("a table of IPv6 is listed")
+	}
+	got := state[rules.IPv4]
+	if isMap, ok := got.Sets["old"]; len(got.Sets) != 1 || !ok || isMap {
+		t.Errorf("sets: %v", got.Sets)
+	}
+	if c, ok := got.Chains["c"]; !ok || c != nil || len(got.Chains) != 3 {
+		t.Errorf("chains: %v", got.Chains)
+	}
+	if hook := got.Chains["nat-output"]; *hook != (rules.Hook{Type: rules.NATChain, Point: rules.Output, Priority: -100}) {
+		t.Errorf("hook of nat-output: %+v", hook)
+	}
+	if hook := got.Chains["strict"]; hook.Type == rules.FilterChain {
+		t.Errorf("a chain with policy drop looks like one with policy accept: %+v", hook)
+	}
+}
+
+func TestProbe(t *testing.T) {
+	ns := nstest.New(t)
+	k := newNetlink(t, ns)
+	if err := k.Probe(t.Context(), rules.Config{MasqueradeAll: true}); err != nil {
+		t.Fatal(err)
+	}
+	if listing := ns.MustNFT(t, "", "list", "ruleset"); listing != "" {
+		t.Errorf("the probe left something behind:\n%s", listing)
+	}
+}
+
+func TestCanceledContext(t *testing.T) {
+	k := newNetlink(t, nstest.New(t))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	table := batch(syncer.Op{Verb: syncer.AddTable, Family: rules.IPv4})
+	var err *syncer.Error
+	if !errors.As(k.Apply(ctx, table), &err) || err.Cause != syncer.Unknown {
+		t.Errorf("error: %v", err)
+	}
+	if err := k.Apply(t.Context(), table); err != nil {
+		t.Errorf("the next batch: %v", err)
+	}
+}

@@ -1,0 +1,282 @@
+package syncer
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/rules"
+)
+
+// Memory is a strict model of the kernel. It refuses what the kernel refuses
+// (references to what does not exist, keys that exist, deletions of what is in
+// use) and commits a batch as a whole or not at all. It serves dry runs and tests.
+// The zero Memory is an empty kernel.
+type Memory struct {
+	tables map[rules.Family]*memoryTable
+}
+
+type memoryTable struct {
+	chains map[string]*memoryChain
+	sets   map[string]*memorySet
+}
+
+type memoryChain struct {
+	base  *rules.Hook
+	rules []rules.Rule
+}
+
+type memorySet struct {
+	id       rules.SetID
+	elements map[rules.Key]rules.Element
+}
+
+var _ Kernel = (*Memory)(nil)
+
+// State returns which of our objects exist.
+func (m *Memory) State(_ context.Context, families []rules.Family) (State, error) {
+	state := State{}
+	for _, f := range families {
+		t, ok := m.tables[f]
+		if !ok {
+			continue
+		}
+		ts := TableState{Chains: map[string]*rules.Hook{}, Sets: map[string]bool{}}
+		for name, s := range t.sets {
+			ts.Sets[name] = s.id.Set().Value != rules.NoValue
+		}
+		for name, c := range t.chains {
+			ts.Chains[name] = c.base
+		}
+		state[f] = ts
+	}
+	return state, nil
+}
+
+// Apply commits the batch; every error is Refused.
+func (m *Memory) Apply(_ context.Context, b *Batch) error {
+	next, err := m.after(b)
+	if err != nil {
+		return &Error{Op: "apply a batch", Cause: Refused, Err: err}
+	}
+	m.tables = next
+	return nil
+}
+
+// Check returns what Apply would, and changes nothing.
+func (m *Memory) Check(_ context.Context, b *Batch) error {
+	if _, err := m.after(b); err != nil {
+		return &Error{Op: "check a batch", Cause: Refused, Err: err}
+	}
+	return nil
+}
+
+// Limits returns a size that no batch reaches.
+func (m *Memory) Limits() Size { return Size{Bytes: 1 << 40, Messages: 1 << 30} }
+
+// Close does nothing.
+func (m *Memory) Close() error { return nil }
+
+// Elements returns the elements of a family's table, sorted.
+func (m *Memory) Elements(f rules.Family) []rules.Element {
+	var elements []rules.Element
+	if t, ok := m.tables[f]; ok {
+		for _, s := range t.sets {
+			elements = slices.AppendSeq(elements, maps.Values(s.elements))
+		}
+	}
+	slices.SortFunc(elements, rules.Element.Compare)
+	return elements
+}
+
+// after returns the tables as they are after the batch.
+func (m *Memory) after(b *Batch) (map[rules.Family]*memoryTable, error) {
+	tables := map[rules.Family]*memoryTable{}
+	for f, t := range m.tables {
+		tables[f] = t.clone()
+	}
+	for i, op := range b.Ops() {
+		if op.Verb == AddTable {
+			if tables[op.Family] == nil {
+				tables[op.Family] = &memoryTable{chains: map[string]*memoryChain{}, sets: map[string]*memorySet{}}
+			}
+			continue
+		}
+		t, ok := tables[op.Family]
+		if !ok {
+			return nil, fmt.Errorf("operation %d: %s: no such table", i, op.appendText(nil))
+		}
+		if err := t.apply(op); err != nil {
+			return nil, fmt.Errorf("operation %d: %s: %w", i, op.appendText(nil), err)
+		}
+	}
+	return tables, nil
+}
+
+func (t *memoryTable) clone() *memoryTable {
+	c := &memoryTable{chains: map[string]*memoryChain{}, sets: map[string]*memorySet{}}
+	for name, chain := range t.chains {
+		c.chains[name] = &memoryChain{base: chain.base, rules: slices.Clone(chain.rules)}
+	}
+	for name, s := range t.sets {
+		c.sets[name] = &memorySet{id: s.id, elements: maps.Clone(s.elements)}
+	}
+	return c
+}
+
+func (t *memoryTable) apply(op Op) error {
+	switch op.Verb {
+	case FlushTable:
+		for _, c := range t.chains {
+			c.rules = nil
+		}
+	case AddSet:
+		name := op.Set.Set().Name
+		if _, ok := t.sets[name]; ok {
+			return errExists("set", name)
+		}
+		t.sets[name] = &memorySet{id: op.Set, elements: map[rules.Key]rules.Element{}}
+	case FlushSet:
+		s, ok := t.sets[op.Name]
+		if !ok {
+			return errMissing("set", op.Name)
+		}
+		clear(s.elements)
+	case DeleteSet:
+		if _, ok := t.sets[op.Name]; !ok {
+			return errMissing("set", op.Name)
+		}
+		if t.setInUse(op.Name) {
+			return errInUse("set", op.Name)
+		}
+		delete(t.sets, op.Name)
+	case AddChain:
+		if _, ok := t.chains[op.Chain.Name]; ok {
+			return errExists("chain", op.Chain.Name)
+		}
+		t.chains[op.Chain.Name] = &memoryChain{base: op.Chain.Base}
+	case DeleteChain:
+		return t.deleteChain(op.Name)
+	case AddRule:
+		return t.addRule(op)
+	case AddElements:
+		return t.addElements(op)
+	case DeleteElements:
+		return t.deleteElements(op)
+	case AddTable:
+	}
+	return nil
+}
+
+func (t *memoryTable) deleteChain(name string) error {
+	if _, ok := t.chains[name]; !ok {
+		return errMissing("chain", name)
+	}
+	if t.chainInUse(name) {
+		return errInUse("chain", name)
+	}
+	delete(t.chains, name)
+	return nil
+}
+
+func (t *memoryTable) addRule(op Op) error {
+	c, ok := t.chains[op.Name]
+	if !ok {
+		return errMissing("chain", op.Name)
+	}
+	for _, s := range op.Rule {
+		if set, ok := setOf(s); ok && t.sets[set] == nil {
+			return errMissing("set", set)
+		}
+		if j, ok := s.(rules.Jump); ok && t.chains[j.Chain] == nil {
+			return errMissing("chain", j.Chain)
+		}
+	}
+	c.rules = append(c.rules, op.Rule)
+	return nil
+}
+
+func (t *memoryTable) addElements(op Op) error {
+	s, ok := t.sets[op.Set.Set().Name]
+	if !ok {
+		return errMissing("set", op.Set.Set().Name)
+	}
+	for _, e := range op.Elements {
+		if _, ok := s.elements[e.Key]; ok {
+			return errExists("element", string(e.AppendKey(nil)))
+		}
+		if e.Set != op.Set || e.Key.Addr.Is4() != (op.Family == rules.IPv4) {
+			return fmt.Errorf("element %s does not fit", e.AppendText(nil))
+		}
+		if op.Set.Set().Value == rules.VerdictValue && t.chains[e.Chain] == nil {
+			return errMissing("chain", e.Chain)
+		}
+		s.elements[e.Key] = e
+	}
+	return nil
+}
+
+func (t *memoryTable) deleteElements(op Op) error {
+	s, ok := t.sets[op.Set.Set().Name]
+	if !ok {
+		return errMissing("set", op.Set.Set().Name)
+	}
+	for _, e := range op.Elements {
+		if _, ok := s.elements[e.Key]; !ok {
+			return errMissing("element", string(e.AppendKey(nil)))
+		}
+		delete(s.elements, e.Key)
+	}
+	return nil
+}
+
+// setOf returns the name of the set that a statement refers to.
+func setOf(s rules.Statement) (string, bool) {
+	switch s := s.(type) {
+	case rules.MatchSet:
+		return s.Set.Set().Name, true
+	case rules.Dispatch:
+		return s.Map.Set().Name, true
+	case rules.DrawEndpoint:
+		return s.Map.Set().Name, true
+	default:
+		return "", false
+	}
+}
+
+func (t *memoryTable) setInUse(name string) bool {
+	return t.anyStatement(func(s rules.Statement) bool {
+		set, ok := setOf(s)
+		return ok && set == name
+	})
+}
+
+func (t *memoryTable) chainInUse(name string) bool {
+	for _, s := range t.sets {
+		for _, e := range s.elements {
+			if e.Chain == name {
+				return true
+			}
+		}
+	}
+	return t.anyStatement(func(s rules.Statement) bool {
+		j, ok := s.(rules.Jump)
+		return ok && j.Chain == name
+	})
+}
+
+func (t *memoryTable) anyStatement(is func(rules.Statement) bool) bool {
+	for _, c := range t.chains {
+		for _, r := range c.rules {
+			if slices.ContainsFunc(r, is) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func errMissing(what, name string) error { return fmt.Errorf("no such %s: %s", what, name) }
+func errExists(what, name string) error  { return fmt.Errorf("%s exists: %s", what, name) }
+func errInUse(what, name string) error   { return fmt.Errorf("%s is in use: %s", what, name) }

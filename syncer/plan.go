@@ -1,0 +1,208 @@
+package syncer
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/rules"
+)
+
+// mirror is what the kernel is known to hold.
+type mirror struct {
+	services map[rules.ServicePortKey]*rules.Compiled
+	// owners counts the service ports that want an element of a shared set.
+	owners map[sharedElement]int
+	// chains holds the names of the chains that were added for elements.
+	chains map[familyChain]bool
+}
+
+type sharedElement struct {
+	family rules.Family
+	set    rules.SetID
+	key    rules.Key
+}
+
+type familyChain struct {
+	family rules.Family
+	name   string
+}
+
+func newMirror() *mirror {
+	return &mirror{
+		services: map[rules.ServicePortKey]*rules.Compiled{},
+		owners:   map[sharedElement]int{},
+		chains:   map[familyChain]bool{},
+	}
+}
+
+// change is a service port that shall be different; next is nil if it goes.
+type change struct {
+	key  rules.ServicePortKey
+	next *rules.Compiled
+}
+
+// plan is a batch and what the mirror becomes once it is committed.
+type plan struct {
+	batch   *Batch
+	changes []change
+	owners  map[sharedElement]int // changes of mirror.owners
+	chains  []familyChain         // additions to mirror.chains
+}
+
+// elementGroup collects the elements of one operation.
+type elementGroup struct {
+	verb   Verb
+	family rules.Family
+	set    rules.SetID
+}
+
+// planner makes plans. Its buffers are used again and again, so that a small
+// change allocates little.
+type planner struct {
+	old, new []rules.Element
+	groups   map[elementGroup][]rules.Element
+}
+
+// plan returns the batch that brings the changes to what the mirror describes.
+// It comes after prefix in the same batch, if there is one.
+func (p *planner) plan(m *mirror, prefix *Batch, changes []change) *plan {
+	pl := &plan{batch: prefix, changes: changes, owners: map[sharedElement]int{}}
+	if pl.batch == nil {
+		pl.batch = &Batch{}
+	}
+	p.groups = map[elementGroup][]rules.Element{}
+	for _, c := range changes {
+		p.old = m.services[c.key].AppendElements(p.old[:0])
+		p.new = c.next.AppendElements(p.new[:0])
+		p.diff(pl, c.key.Family)
+	}
+	p.addShared(pl, m)
+	p.addChains(pl, m)
+	p.addElements(pl)
+	return pl
+}
+
+// diff merges the two sorted lists and notes what differs.
+func (p *planner) diff(pl *plan, f rules.Family) {
+	i, j := 0, 0
+	for i < len(p.old) || j < len(p.new) {
+		order := 0
+		switch {
+		case i == len(p.old):
+			order = 1
+		case j == len(p.new):
+			order = -1
+		default:
+			order = p.old[i].Compare(p.new[j])
+		}
+		switch {
+		case order < 0:
+			p.note(pl, DeleteElements, f, p.old[i])
+			i++
+		case order > 0:
+			p.note(pl, AddElements, f, p.new[j])
+			j++
+		default:
+			if p.old[i] != p.new[j] {
+				p.note(pl, DeleteElements, f, p.old[i])
+				p.note(pl, AddElements, f, p.new[j])
+			}
+			i++
+			j++
+		}
+	}
+}
+
+// note collects an element for an operation, or counts it if it is shared.
+func (p *planner) note(pl *plan, verb Verb, f rules.Family, e rules.Element) {
+	if !e.Set.Shared() {
+		g := elementGroup{verb, f, e.Set}
+		p.groups[g] = append(p.groups[g], e)
+		return
+	}
+	owners := 1
+	if verb == DeleteElements {
+		owners = -1
+	}
+	pl.owners[sharedElement{f, e.Set, e.Key}] += owners
+}
+
+// addShared notes the shared elements that get their first owner or lose the
+// last one.
+func (p *planner) addShared(pl *plan, m *mirror) {
+	for e, delta := range pl.owners {
+		before := m.owners[e]
+		after := before + delta
+		switch {
+		case before == 0 && after > 0:
+			g := elementGroup{AddElements, e.family, e.set}
+			p.groups[g] = append(p.groups[g], rules.Element{Set: e.set, Key: e.key})
+		case before > 0 && after == 0:
+			g := elementGroup{DeleteElements, e.family, e.set}
+			p.groups[g] = append(p.groups[g], rules.Element{Set: e.set, Key: e.key})
+		}
+	}
+	for g, elements := range p.groups {
+		if g.set.Shared() { // a map has no order
+			slices.SortFunc(elements, rules.Element.Compare)
+		}
+	}
+}
+
+// addChains adds the chains that new elements refer to and that do not exist yet.
+func (p *planner) addChains(pl *plan, m *mirror) {
+	for g, elements := range p.groups {
+		if g.verb != AddElements || g.set.Set().Value != rules.VerdictValue {
+			continue
+		}
+		for _, e := range elements {
+			chain := familyChain{g.family, e.Chain}
+			if !m.chains[chain] && !slices.Contains(pl.chains, chain) {
+				pl.chains = append(pl.chains, chain)
+			}
+		}
+	}
+	slices.SortFunc(pl.chains, func(a, b familyChain) int {
+		return cmp.Or(cmp.Compare(a.family, b.family), cmp.Compare(len(a.name), len(b.name)), cmp.Compare(a.name, b.name))
+	})
+	for _, c := range pl.chains {
+		if chain, ok := rules.ChainByName(c.name); ok {
+			addChain(pl.batch, c.family, chain)
+			addRules(pl.batch, c.family, chain)
+		}
+	}
+}
+
+// addElements adds the collected operations, deletions first: an element may move
+// from one service port to another in the same batch.
+func (p *planner) addElements(pl *plan) {
+	groups := make([]elementGroup, 0, len(p.groups))
+	for g := range p.groups {
+		groups = append(groups, g)
+	}
+	slices.SortFunc(groups, func(a, b elementGroup) int {
+		return cmp.Or(cmp.Compare(b.verb, a.verb), cmp.Compare(a.family, b.family), cmp.Compare(a.set, b.set))
+	})
+	for _, g := range groups {
+		pl.batch.Add(Op{Verb: g.verb, Family: g.family, Set: g.set, Elements: p.groups[g]})
+	}
+}
+
+// commit brings the mirror to what the kernel holds after the plan's batch.
+func (m *mirror) commit(pl *plan) {
+	for _, c := range pl.changes {
+		if c.next == nil {
+			delete(m.services, c.key)
+		} else {
+			m.services[c.key] = c.next
+		}
+	}
+	for e, delta := range pl.owners {
+		if m.owners[e] += delta; m.owners[e] == 0 {
+			delete(m.owners, e)
+		}
+	}
+	for _, c := range pl.chains {
+		m.chains[c] = true
+	}
+}

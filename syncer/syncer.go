@@ -1,0 +1,239 @@
+package syncer
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/rules"
+)
+
+// Syncer keeps the kernel's ruleset as wanted: it compiles service ports, compares
+// them with the mirror of what is installed, and sends the difference. It is used
+// by one goroutine at a time.
+type Syncer struct {
+	kernel Kernel
+	cfg    rules.Config
+
+	wanted    map[rules.ServicePortKey]*rules.Compiled
+	installed *mirror // nil while the kernel's state is not known
+	planner   planner
+}
+
+// New returns a Syncer that has nothing to install yet. An error says what is
+// wrong with the configuration.
+func New(kernel Kernel, cfg rules.Config) (*Syncer, error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("ruleset configuration: %w", err)
+	}
+	return &Syncer{kernel: kernel, cfg: cfg, wanted: map[rules.ServicePortKey]*rules.Compiled{}}, nil
+}
+
+// Change is the newest state of a service port.
+type Change struct {
+	Key         rules.ServicePortKey
+	ServicePort *rules.ServicePort // nil if it is gone
+}
+
+// Result says what a sync did.
+type Result struct {
+	Batches int
+	Counts  Counts
+	// Full is true if the whole ruleset was written.
+	Full bool
+	// Refused holds the service ports that could not be installed, by key. What was
+	// installed for them before is still in force, if it was not written anew. They
+	// are tried again when they change and at the next Resync.
+	Refused []Refusal
+}
+
+// Refusal is a service port that could not be compiled or that the kernel refused.
+type Refusal struct {
+	Key rules.ServicePortKey
+	Err error
+}
+
+// Sync installs the changes. The first Sync, and one after an error, writes the
+// whole ruleset. With an error nothing is lost: the changes are known to the Syncer
+// and the next Sync, with or without more of them, installs them.
+func (s *Syncer) Sync(ctx context.Context, changes []Change) (Result, error) {
+	var res Result
+	dirty := s.compile(changes, &res)
+	if s.installed == nil {
+		return s.resync(ctx, res)
+	}
+	err := s.install(ctx, dirty, s.kernel.Limits(), &res)
+	return res, err
+}
+
+// Resync writes the whole ruleset, whatever the kernel holds.
+func (s *Syncer) Resync(ctx context.Context) (Result, error) {
+	return s.resync(ctx, Result{})
+}
+
+// compile brings wanted up to date and returns what differs from what is installed,
+// each key once.
+func (s *Syncer) compile(changes []Change, res *Result) []change {
+	for _, c := range changes {
+		if c.ServicePort == nil {
+			delete(s.wanted, c.Key)
+			continue
+		}
+		next, err := rules.Compile(s.cfg, *c.ServicePort, s.wanted[c.Key])
+		if err != nil {
+			res.Refused = append(res.Refused, Refusal{c.Key, err})
+			continue
+		}
+		s.wanted[c.Key] = next
+	}
+	if s.installed == nil {
+		return nil
+	}
+	dirty := make([]change, 0, len(changes))
+	for _, c := range changes {
+		if next := s.wanted[c.Key]; next != s.installed.services[c.Key] {
+			dirty = append(dirty, change{c.Key, next})
+		}
+	}
+	sortChanges(dirty)
+	return slices.CompactFunc(dirty, func(a, b change) bool { return a.key == b.key })
+}
+
+// install sends the sorted changes in as few batches as the limits allow. With an error
+// the kernel's state is not known any more.
+func (s *Syncer) install(ctx context.Context, changes []change, limits Size, res *Result) error {
+	for len(changes) > 0 {
+		n := s.fitting(changes, limits)
+		if err := s.installGroup(ctx, changes[:n], limits, res); err != nil {
+			s.installed = nil
+			return err
+		}
+		changes = changes[n:]
+	}
+	return nil
+}
+
+// installGroup sends one batch, or two halves if that exceeds the limits. If the
+// kernel refuses a batch, the changes that cause this are left out.
+func (s *Syncer) installGroup(ctx context.Context, group []change, limits Size, res *Result) error {
+	plan := s.planner.plan(s.installed, nil, group)
+	if half := len(group) / 2; half > 0 && !plan.batch.Size().Fits(limits) {
+		if err := s.installGroup(ctx, group[:half], limits, res); err != nil {
+			return err
+		}
+		return s.installGroup(ctx, group[half:], limits, res)
+	}
+	err := s.apply(ctx, plan, res)
+	if !isolable(err) {
+		return err
+	}
+	good, err := s.isolate(ctx, nil, group, res)
+	if err != nil {
+		return err
+	}
+	return s.apply(ctx, s.planner.plan(s.installed, nil, good), res)
+}
+
+// apply sends a plan's batch and, if the kernel took it, brings the mirror up to
+// date.
+func (s *Syncer) apply(ctx context.Context, p *plan, res *Result) error {
+	if !p.batch.Empty() {
+		if err := s.kernel.Apply(ctx, p.batch); err != nil {
+			return err //nolint:wrapcheck // an *Error says it all
+		}
+		res.Batches++
+		res.Counts = res.Counts.Add(p.batch.Counts())
+	}
+	s.installed.commit(p)
+	return nil
+}
+
+// fitting estimates how many of the changes, at least one, fit into a batch.
+func (s *Syncer) fitting(changes []change, limits Size) int {
+	var size Size
+	for i, c := range changes {
+		n := s.installed.services[c.key].NumElements() + c.next.NumElements()
+		size.Bytes += n * (elementBytes + endpointBytes)
+		size.Messages = size.Bytes / (elementsPerMessage * elementBytes)
+		if i > 0 && !size.Fits(limits) {
+			return i
+		}
+	}
+	return len(changes)
+}
+
+// resync writes the whole ruleset: in one batch, so that connections do not notice,
+// or in several bounded ones if there is nothing yet that could be disturbed, or
+// if one would not fit.
+func (s *Syncer) resync(ctx context.Context, res Result) (Result, error) {
+	res.Full = true
+	s.installed = nil
+	state, err := s.kernel.State(ctx, s.cfg.Families)
+	if err != nil {
+		return res, fmt.Errorf("before the whole ruleset is written: %w", err)
+	}
+	all := make([]change, 0, len(s.wanted))
+	for key, c := range s.wanted {
+		all = append(all, change{key, c})
+	}
+	sortChanges(all)
+
+	limits := s.kernel.Limits()
+	if len(state) == 0 {
+		limits.Bytes = min(limits.Bytes, coldBatchBytes)
+	}
+	s.installed = newMirror()
+	if err := s.rewrite(ctx, state, all, limits, &res); err != nil {
+		s.installed = nil
+		return res, err
+	}
+	return res, nil
+}
+
+// coldBatchBytes bounds a batch while the kernel holds nothing of ours: a batch
+// holds the kernel's commit lock, which other programs wait for.
+const coldBatchBytes = 16 << 20
+
+// rewrite sends the whole ruleset, starting from what resetBatch leaves.
+func (s *Syncer) rewrite(ctx context.Context, state State, all []change, limits Size, res *Result) error {
+	reset := func() *Batch { return resetBatch(s.cfg, state) }
+	whole := s.planner.plan(s.installed, reset(), all)
+	if !whole.batch.Size().Fits(limits) {
+		if err := s.apply(ctx, s.planner.plan(s.installed, reset(), nil), res); err != nil {
+			return err
+		}
+		return s.install(ctx, all, limits, res)
+	}
+	err := s.apply(ctx, whole, res)
+	if !isolable(err) {
+		return err
+	}
+	good, err := s.isolate(ctx, reset, all, res)
+	if err != nil {
+		return err
+	}
+	return s.apply(ctx, s.planner.plan(s.installed, reset(), good), res)
+}
+
+// Wanted returns what is wanted, sorted by key: the value that the kernel equals
+// when nothing was refused.
+func (s *Syncer) Wanted() *rules.Ruleset {
+	services := slices.SortedFunc(maps.Values(s.wanted), func(a, b *rules.Compiled) int {
+		return a.Compare(b.ServicePortKey)
+	})
+	return rules.NewRuleset(s.cfg, services)
+}
+
+func sortChanges(changes []change) {
+	slices.SortFunc(changes, func(a, b change) int { return a.key.Compare(b.key) })
+}
+
+// isolable reports whether leaving changes out can help.
+func isolable(err error) bool {
+	return err != nil && (causeOf(err) == Refused || causeOf(err) == TooLarge)
+}
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

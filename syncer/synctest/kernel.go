@@ -1,0 +1,152 @@
+// Package synctest gives tests a Kernel that records what is sent to it and fails
+// on request.
+package synctest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/nftproxy/nftproxy/rules"
+	"github.com/nftproxy/nftproxy/syncer"
+)
+
+// Fault is a way for the next Apply to go wrong.
+type Fault uint8
+
+// The faults.
+const (
+	// None: the batch goes through.
+	None Fault = iota
+	// Refuse: the batch is refused, whatever is in it.
+	Refuse
+	// LoseBatch: the batch is not applied and the outcome is not known.
+	LoseBatch
+	// LoseAnswer: the batch is applied and the outcome is not known.
+	LoseAnswer
+)
+
+// Kernel wraps another Kernel. It may be used by several goroutines.
+type Kernel struct {
+	syncer.Kernel
+
+	mu      sync.Mutex
+	faults  []Fault
+	refuse  func(rules.Element) bool
+	delay   time.Duration
+	max     syncer.Size
+	applied []*syncer.Batch
+	checks  int
+}
+
+// NewKernel returns a Kernel over k without faults.
+func NewKernel(k syncer.Kernel) *Kernel { return &Kernel{Kernel: k, max: k.Limits()} }
+
+// Inject makes the next calls of Apply go wrong, one fault a call.
+func (k *Kernel) Inject(faults ...Fault) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.faults = append(k.faults, faults...)
+}
+
+// RefuseElements refuses every batch that adds an element for which bad is true,
+// until it is called with nil.
+func (k *Kernel) RefuseElements(bad func(rules.Element) bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.refuse = bad
+}
+
+// Slow makes every Apply take that long.
+func (k *Kernel) Slow(d time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.delay = d
+}
+
+// Limit sets what Limits returns; a larger batch is refused as too large.
+func (k *Kernel) Limit(s syncer.Size) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.max = s
+}
+
+// Applied returns the batches that the kernel took since the last call.
+func (k *Kernel) Applied() []*syncer.Batch {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	applied := k.applied
+	k.applied = nil
+	return applied
+}
+
+// Checks returns the number of calls of Check since the last call.
+func (k *Kernel) Checks() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	n := k.checks
+	k.checks = 0
+	return n
+}
+
+// Limits returns what Limit set.
+func (k *Kernel) Limits() syncer.Size {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.max
+}
+
+// Apply applies the batch, unless something was injected.
+func (k *Kernel) Apply(ctx context.Context, b *syncer.Batch) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	time.Sleep(k.delay)
+	fault := None
+	if len(k.faults) > 0 {
+		fault, k.faults = k.faults[0], k.faults[1:]
+	}
+	if err := k.refusal(b); err != nil {
+		return err
+	}
+	switch fault {
+	case Refuse:
+		return &syncer.Error{Op: "apply a batch", Cause: syncer.Refused, Err: syscall.EINVAL}
+	case LoseBatch:
+		return &syncer.Error{Op: "apply a batch", Cause: syncer.Unknown, Err: syscall.ENOBUFS}
+	case None, LoseAnswer:
+	}
+	if err := k.Kernel.Apply(ctx, b); err != nil {
+		return err //nolint:wrapcheck // passed on as it is
+	}
+	k.applied = append(k.applied, b)
+	if fault == LoseAnswer {
+		return &syncer.Error{Op: "apply a batch", Cause: syncer.Unknown, Err: syscall.EINTR}
+	}
+	return nil
+}
+
+// Check checks the batch.
+func (k *Kernel) Check(ctx context.Context, b *syncer.Batch) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.checks++
+	if err := k.refusal(b); err != nil {
+		return err
+	}
+	return k.Kernel.Check(ctx, b) //nolint:wrapcheck // passed on as it is
+}
+
+func (k *Kernel) refusal(b *syncer.Batch) error {
+	if !b.Size().Fits(k.max) {
+		return &syncer.Error{Op: "size a batch", Cause: syncer.TooLarge, Err: syscall.EMSGSIZE}
+	}
+	for _, op := range b.Ops() {
+		if op.Verb == syncer.AddElements && k.refuse != nil && slices.ContainsFunc(op.Elements, k.refuse) {
+			return &syncer.Error{Op: "apply a batch", Cause: syncer.Refused, Err: errors.New("a bad element")}
+		}
+	}
+	return nil
+}
