@@ -12,11 +12,24 @@ import (
 // four steps a doubling from 4 on. The chain "random-<capacity>" draws slots of
 // that capacity.
 
-// maxBias bounds, relative to an endpoint's share, how much more than its share
-// the endpoint in slot 0 may get for being the last resort after all tries.
-const maxBias = 0.001
+const (
+	// minFilledPercent is how much of a table's capacity is filled at least.
+	//
+	// It follows from what must not change a capacity: a rolling update that
+	// takes a Service of n endpoints to at most n + n/4, rounded up, and back to
+	// at least n - n/4, rounded down (the default of a Deployment). The ladder
+	// has no capacity of more than 5/4 of what made it necessary, so at its
+	// lowest the Service fills more than 3/4 of 4/5 of 4/5 = 48 %. The rounding
+	// is in the table's favour: see TestRollingUpdateKeepsCapacity.
+	minFilledPercent = 48
+	// maxBias bounds, relative to an endpoint's share, how much more than its
+	// share the endpoint in slot 0 may get for being the last resort after all
+	// tries.
+	maxBias = 0.001
+)
 
-// capacityFor returns the smallest capacity of the ladder that holds n slots.
+// capacityFor returns the smallest capacity of the ladder that holds n slots. If
+// n is not 0, more than 80 % of it are filled.
 func capacityFor(n int) int {
 	if n <= 4 {
 		return max(n, 0)
@@ -28,20 +41,22 @@ func capacityFor(n int) int {
 }
 
 // keepsCapacity is the hysteresis: a table keeps its capacity as long as its
-// slots fit and at least half of them are filled. A rolling update that takes a
-// Service 25 % under or over its size stays within, so no verdict changes.
+// slots fit and fill minFilledPercent of it.
 func keepsCapacity(capacity, slots int) bool {
-	return slots <= capacity && 2*slots >= capacity
+	return slots <= capacity && 100*slots >= minFilledPercent*capacity
 }
 
 // tries returns how many times a chain draws a slot before it takes slot 0.
-// With at least half of the capacity filled each draw misses with a probability
-// of at most 1/2, so all miss with at most 2^-tries. One slot in the whole table
-// is the smallest share, 1/capacity: 2^-tries * capacity is what slot 0 can gain
-// relative to it.
+//
+// If m of the capacity's c slots are filled, a draw misses with a probability of
+// 1 - m/c, and all t draws with q = (1 - m/c)^t. The endpoint in slot 0 gets
+// (1-q)/m + q of the connections in place of 1/m: q*(m-1) too much, relative to
+// its share. Every other endpoint gets q too little. With the fewest slots that
+// keepsCapacity allows both are largest, and below maxBias.
 func tries(capacity int) int {
 	if capacity <= 1 {
 		return 0 // slot 0 is the only one
 	}
-	return int(math.Ceil(math.Log2(float64(capacity) / maxBias)))
+	const filled = minFilledPercent / 100.0
+	return int(math.Ceil(math.Log(filled*float64(capacity)/maxBias) / -math.Log(1-filled)))
 }

@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -21,25 +20,21 @@ type Compiled struct {
 // that they have there, and if nothing differs, prev itself is returned. An error
 // says what Validate found; then there is nothing to install.
 func Compile(cfg Config, sp ServicePort, prev *Compiled) (*Compiled, error) {
-	if err := sp.Validate(); err != nil {
+	sp = sp.sorted()
+	if err := sp.validate(); err != nil {
 		return nil, fmt.Errorf("service port %s: %w", sp.ServicePortKey, err)
 	}
 	cfg = cfg.WithDefaults()
 	if prev == nil {
 		prev = &Compiled{}
 	}
-	endpoints := slices.SortedFunc(slices.Values(sp.Endpoints), func(a, b Endpoint) int {
-		return a.Addr.Compare(b.Addr)
-	})
-	counts := slotCounts(endpoints, cfg.MaxSlots)
+	counts := slotCounts(sp.Endpoints, cfg.MaxSlots)
 	c := &Compiled{
 		ServicePortKey: sp.ServicePortKey,
-		Frontends: slices.SortedFunc(slices.Values(sp.Frontends), func(a, b Frontend) int {
-			return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Kind, b.Kind))
-		}),
-		Slots: prev.Slots.assign(endpoints, counts),
+		Frontends:      sp.Frontends,
+		Slots:          prev.Slots.assign(sp.Endpoints, counts),
 	}
-	for i, e := range endpoints {
+	for i, e := range sp.Endpoints {
 		if e.Local && counts[i] > 0 {
 			c.Local = append(c.Local, e.Addr)
 		}

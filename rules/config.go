@@ -51,13 +51,17 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Validate returns an error that joins everything wrong with the configuration
-// after WithDefaults.
+// Validate returns an error that joins everything wrong with the configuration.
+// Zero fields stand for their defaults.
 func (c Config) Validate() error {
+	c = c.WithDefaults()
 	var errs []error
-	for _, f := range c.Families {
+	for i, f := range c.Families {
 		if f != IPv4 && f != IPv6 {
 			errs = append(errs, fmt.Errorf("family %d is neither 4 nor 6", f))
+		}
+		if slices.Contains(c.Families[:i], f) {
+			errs = append(errs, fmt.Errorf("family %d is listed twice", f))
 		}
 	}
 	for _, p := range c.ClusterCIDRs {

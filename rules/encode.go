@@ -91,13 +91,24 @@ func (f Field) datatype(family Family) nftables.SetDatatype {
 // EncodeElements returns elements of one set, with their values and comments.
 func EncodeElements(elements []Element) []nftables.SetElement {
 	encoded := EncodeKeys(elements)
+	if len(elements) == 0 {
+		return encoded
+	}
+	value := elements[0].Set.Set().Value
+	var buf []byte
+	if value == EndpointValue {
+		const longest = 16 + 4
+		buf = make([]byte, 0, len(elements)*longest)
+	}
 	for i, e := range elements {
 		encoded[i].Comment = e.Comment
-		switch e.Set.Set().Value {
+		switch value {
 		case VerdictValue:
 			encoded[i].VerdictData = &expr.Verdict{Kind: expr.VerdictGoto, Chain: e.Chain}
 		case EndpointValue:
-			encoded[i].Val = appendPort(appendAddr(make([]byte, 0, 20), e.Endpoint.Addr()), e.Endpoint.Port())
+			start := len(buf)
+			buf = appendPort(appendAddr(buf, e.Endpoint.Addr()), e.Endpoint.Port())
+			encoded[i].Val = buf[start:len(buf):len(buf)]
 		case NoValue:
 		}
 	}
@@ -107,12 +118,16 @@ func EncodeElements(elements []Element) []nftables.SetElement {
 // EncodeKeys returns elements of one set without values, as a deletion wants
 // them.
 func EncodeKeys(elements []Element) []nftables.SetElement {
+	encoded := make([]nftables.SetElement, len(elements))
+	if len(elements) == 0 {
+		return encoded
+	}
 	const longest = 16 + 16 + 4 + 4 + 4
 	buf := make([]byte, 0, len(elements)*longest)
-	encoded := make([]nftables.SetElement, len(elements))
+	fields := elements[0].Set.Set().Key
 	for i, e := range elements {
 		start := len(buf)
-		buf = e.appendWireKey(buf)
+		buf = e.appendWireKey(buf, fields)
 		encoded[i].Key = buf[start:len(buf):len(buf)]
 	}
 	return encoded
@@ -120,8 +135,8 @@ func EncodeKeys(elements []Element) []nftables.SetElement {
 
 // appendWireKey appends the key's fields, each padded to a multiple of four
 // bytes, as the kernel lays out concatenations.
-func (e Element) appendWireKey(b []byte) []byte {
-	for _, field := range e.Set.Set().Key {
+func (e Element) appendWireKey(b []byte, fields []Field) []byte {
+	for _, field := range fields {
 		switch field {
 		case SourceAddr, DestAddr:
 			b = appendAddr(b, e.Key.Addr)

@@ -1,8 +1,10 @@
 package rules
 
 import (
+	"cmp"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // Ruleset is everything that the kernel should hold: the skeleton and what each
@@ -17,7 +19,9 @@ func NewRuleset(cfg Config, services []*Compiled) *Ruleset {
 	return &Ruleset{Config: cfg.WithDefaults(), Services: services}
 }
 
-// Elements returns the elements of a family's table, sorted, each once.
+// Elements returns the elements of a family's table, sorted, each key once,
+// whatever the order of Services. If several service ports want the same key
+// with different contents, which the kernel cannot hold, the smallest is listed.
 func (r *Ruleset) Elements(f Family) []Element {
 	n := 0
 	for _, c := range r.Services {
@@ -29,7 +33,12 @@ func (r *Ruleset) Elements(f Family) []Element {
 			elements = c.AppendElements(elements)
 		}
 	}
-	slices.SortFunc(elements, Element.Compare)
+	slices.SortFunc(elements, func(a, b Element) int {
+		if c := a.Compare(b); c != 0 {
+			return c
+		}
+		return cmp.Or(strings.Compare(a.Chain, b.Chain), a.Endpoint.Compare(b.Endpoint), strings.Compare(a.Comment, b.Comment))
+	})
 	return slices.CompactFunc(elements, func(a, b Element) bool { return a.Compare(b) == 0 })
 }
 

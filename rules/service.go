@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Family is an IP family. Each family has a table of its own; everything else
@@ -144,46 +147,87 @@ type ServicePort struct {
 	Endpoints []Endpoint
 }
 
-// Validate returns an error that joins everything in the service port that no
-// kernel would take: addresses of the other family, invalid or unspecified
-// addresses, port 0, unknown protocols or kinds, weights over MaxWeight. An
-// endpoint or frontend that is listed twice is an error too.
-func (s *ServicePort) Validate() error {
+// sorted returns the service port with its frontends and endpoints in the order
+// of their addresses.
+func (s ServicePort) sorted() ServicePort {
+	s.Frontends = slices.Clone(s.Frontends)
+	slices.SortFunc(s.Frontends, func(a, b Frontend) int { return a.Addr.Compare(b.Addr) })
+	s.Endpoints = slices.Clone(s.Endpoints)
+	slices.SortFunc(s.Endpoints, func(a, b Endpoint) int { return a.Addr.Compare(b.Addr) })
+	return s
+}
+
+// Validate returns an error that joins everything in the service port that has
+// no place in a ruleset: names that no comment can quote, unknown families,
+// protocols or kinds, addresses that are invalid, unspecified or of the other
+// family, port 0, weights over MaxWeight. An endpoint or frontend that is listed
+// twice is an error too. The order of frontends and endpoints does not matter.
+func (s *ServicePort) Validate() error { return s.sorted().validate() }
+
+// validate is Validate of a sorted service port.
+func (s ServicePort) validate() error {
+	errs := s.validateKey()
+	var prev netip.AddrPort
+	for _, f := range s.Frontends {
+		if err := s.validateAddr(f.Addr, prev); err != nil {
+			errs = append(errs, fmt.Errorf("frontend %s: %w", f.Addr, err))
+		}
+		if f.Kind != ClusterIP {
+			errs = append(errs, fmt.Errorf("frontend %s: unknown kind %d", f.Addr, f.Kind))
+		}
+		prev = f.Addr
+	}
+	prev = netip.AddrPort{}
+	for _, e := range s.Endpoints {
+		if err := s.validateAddr(e.Addr, prev); err != nil {
+			errs = append(errs, fmt.Errorf("endpoint %s: %w", e.Addr, err))
+		}
+		if e.Weight > MaxWeight {
+			errs = append(errs, fmt.Errorf("endpoint %s: weight %d is over %d", e.Addr, e.Weight, MaxWeight))
+		}
+		prev = e.Addr
+	}
+	return errors.Join(errs...)
+}
+
+func (s ServicePort) validateKey() []error {
 	var errs []error
+	for _, name := range []string{s.Namespace, s.Name, s.Port} {
+		if !quotable(name) {
+			errs = append(errs, fmt.Errorf("the name %q cannot be quoted in nft syntax", name))
+		}
+	}
 	if s.Family != IPv4 && s.Family != IPv6 {
 		errs = append(errs, fmt.Errorf("family %d is neither 4 nor 6", s.Family))
 	}
 	if s.Protocol != TCP && s.Protocol != UDP && s.Protocol != SCTP {
 		errs = append(errs, fmt.Errorf("%s is not one of tcp, udp, sctp", s.Protocol))
 	}
-	frontends := make(map[netip.AddrPort]bool, len(s.Frontends))
-	for _, f := range s.Frontends {
-		errs = append(errs, s.validateAddr("frontend", f.Addr, frontends))
-		if f.Kind != ClusterIP {
-			errs = append(errs, fmt.Errorf("frontend %s: unknown kind %d", f.Addr, f.Kind))
-		}
-	}
-	endpoints := make(map[netip.AddrPort]bool, len(s.Endpoints))
-	for _, e := range s.Endpoints {
-		errs = append(errs, s.validateAddr("endpoint", e.Addr, endpoints))
-		if e.Weight > MaxWeight {
-			errs = append(errs, fmt.Errorf("endpoint %s: weight %d is over %d", e.Addr, e.Weight, MaxWeight))
-		}
-	}
-	return errors.Join(errs...)
+	return errs
 }
 
-func (s *ServicePort) validateAddr(what string, a netip.AddrPort, seen map[netip.AddrPort]bool) error {
+// validateAddr checks the address of a frontend or endpoint; prev is the one that
+// sorts before it.
+func (s ServicePort) validateAddr(a, prev netip.AddrPort) error {
 	switch {
-	case !a.IsValid() || a.Addr().IsUnspecified() || a.Addr().Zone() != "":
-		return fmt.Errorf("%s %s: not a usable address", what, a)
+	case !a.IsValid() || a.Addr().IsUnspecified() || a.Addr().Is4In6() || a.Addr().Zone() != "":
+		return errors.New("not a usable address")
 	case FamilyOf(a.Addr()) != s.Family:
-		return fmt.Errorf("%s %s: not %s", what, a, s.Family)
+		return fmt.Errorf("not %s", s.Family)
 	case a.Port() == 0:
-		return fmt.Errorf("%s %s: port 0", what, a)
-	case seen[a]:
-		return fmt.Errorf("%s %s: listed twice", what, a)
+		return errors.New("port 0")
+	case a == prev:
+		return errors.New("listed twice")
 	}
-	seen[a] = true
 	return nil
+}
+
+// quotable reports whether a name can stand in a comment of nft syntax. A quoted
+// string knows no escapes there, it ends at the next quote; backslashes and what
+// does not print are refused with it. No name that Kubernetes accepts has any of
+// them, but names may come from elsewhere.
+func quotable(name string) bool {
+	return utf8.ValidString(name) && !strings.ContainsFunc(name, func(r rune) bool {
+		return r == '"' || r == '\\' || !unicode.IsPrint(r)
+	})
 }

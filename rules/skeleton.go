@@ -25,6 +25,7 @@ const (
 // Skeleton returns the chains that exist whatever Services there are, regular
 // chains first, so that every chain comes after the ones it jumps to.
 func Skeleton(cfg Config, f Family) []Chain {
+	cfg = cfg.WithDefaults()
 	base := func(name string, t ChainType, p HookPoint, priority int32, rules ...Rule) Chain {
 		return Chain{Name: name, Base: &Hook{t, p, priority}, Rules: rules}
 	}
@@ -88,7 +89,7 @@ func ChainByName(name string) (Chain, bool) {
 		return Chain{}, false
 	}
 	capacity, err := strconv.ParseUint(digits, 10, 31)
-	if err != nil || capacity == 0 {
+	if err != nil || capacity == 0 || digits[0] == '0' { // no other way to write the same
 		return Chain{}, false
 	}
 	return RandomChain(int(capacity)), true

@@ -10,29 +10,23 @@ import (
 // after it was made.
 type Slots []netip.AddrPort
 
-// filled returns the number of slots that hold an endpoint.
-func (s Slots) filled() int {
-	n := 0
-	for _, a := range s {
-		if a.IsValid() {
-			n++
-		}
-	}
-	return n
-}
+// holds reports whether the slot exists and holds an endpoint.
+func (s Slots) holds(slot int) bool { return slot < len(s) && s[slot].IsValid() }
 
 // assign returns the table for the endpoints, each with the number of slots in
 // counts, starting from the table that is in use:
 //
-//   - An endpoint keeps the slots it has, as long as it is wanted in as many.
+//   - An endpoint keeps the slots it has, as long as it is wanted in as many; if
+//     it is wanted in fewer, it keeps the lowest.
 //   - Slot 0 is filled if any is.
-//   - The capacity stays while keepsCapacity says so; then only the slots of
-//     endpoints that come or go change, and if the one in slot 0 goes without a
-//     successor, the last filled slot moves there.
+//   - The capacity stays while keepsCapacity says so. Then a newcomer takes over
+//     the slot of an endpoint that goes, and only if there is none an empty one.
+//     If the endpoint in slot 0 goes without a successor, the last filled slot
+//     moves there. Nothing else changes.
 //   - A larger capacity moves nothing, a smaller one only the slots beyond it.
 //
-// Endpoints must not repeat. Newcomers are placed in the order given, so the
-// caller sorts them if equal inputs are to give equal tables.
+// Endpoints are sorted by address and do not repeat: newcomers are placed in the
+// order given, so equal inputs give equal tables.
 func (s Slots) assign(endpoints []Endpoint, counts []int) Slots {
 	total := 0
 	for _, n := range counts {
@@ -44,15 +38,7 @@ func (s Slots) assign(endpoints []Endpoint, counts []int) Slots {
 	}
 	table := make(Slots, capacity)
 	missing := s.keep(table, endpoints, counts)
-	free := 0
-	for i, e := range endpoints {
-		for range missing[i] {
-			for table[free].IsValid() {
-				free++
-			}
-			table[free] = e.Addr
-		}
-	}
+	s.place(table, endpoints, missing)
 	if total > 0 && !table[0].IsValid() {
 		last := len(table) - 1
 		for !table[last].IsValid() {
@@ -67,15 +53,37 @@ func (s Slots) assign(endpoints []Endpoint, counts []int) Slots {
 // endpoint still lacks.
 func (s Slots) keep(table Slots, endpoints []Endpoint, counts []int) []int {
 	missing := slices.Clone(counts)
-	index := make(map[netip.AddrPort]int, len(endpoints))
-	for i, e := range endpoints {
-		index[e.Addr] = i
-	}
 	for slot, addr := range s[:min(len(s), len(table))] {
-		if i, ok := index[addr]; ok && missing[i] > 0 {
+		if !addr.IsValid() {
+			continue
+		}
+		i, found := slices.BinarySearchFunc(endpoints, addr, func(e Endpoint, a netip.AddrPort) int {
+			return e.Addr.Compare(a)
+		})
+		if found && missing[i] > 0 {
 			table[slot] = addr
 			missing[i]--
 		}
 	}
 	return missing
+}
+
+// place gives the endpoints the slots that they lack: first those that lost their
+// holder, from slot 0 on, then those that were empty.
+func (s Slots) place(table Slots, endpoints []Endpoint, missing []int) {
+	next := 0 // the first endpoint that may lack a slot
+	for _, vacated := range []bool{true, false} {
+		for slot := range table {
+			for next < len(missing) && missing[next] == 0 {
+				next++
+			}
+			if next == len(missing) {
+				return
+			}
+			if !table[slot].IsValid() && s.holds(slot) == vacated {
+				table[slot] = endpoints[next].Addr
+				missing[next]--
+			}
+		}
+	}
 }

@@ -52,7 +52,7 @@ func (f Field) expression(family Family, capacity uint32) string {
 	}
 }
 
-// AppendKeyExpression appends the expression that loads the set's key from a
+// appendKeyExpression appends the expression that loads the set's key from a
 // packet.
 func (s Set) appendKeyExpression(b []byte, f Family, capacity uint32) []byte {
 	for i, field := range s.Key {
@@ -101,8 +101,10 @@ func (s Set) AppendType(b []byte, f Family) []byte {
 }
 
 // AppendKey appends the element's key, such as "10.96.0.10 . tcp . 80".
-func (e Element) AppendKey(b []byte) []byte {
-	for i, field := range e.Set.Set().Key {
+func (e Element) AppendKey(b []byte) []byte { return e.appendKey(b, e.Set.Set()) }
+
+func (e Element) appendKey(b []byte, set Set) []byte {
+	for i, field := range set.Key {
 		if i > 0 {
 			b = append(b, " . "...)
 		}
@@ -121,14 +123,16 @@ func (e Element) AppendKey(b []byte) []byte {
 }
 
 // AppendText appends the element: key, comment and value.
-func (e Element) AppendText(b []byte) []byte {
-	b = e.AppendKey(b)
+func (e Element) AppendText(b []byte) []byte { return e.appendText(b, e.Set.Set()) }
+
+func (e Element) appendText(b []byte, set Set) []byte {
+	b = e.appendKey(b, set)
 	if e.Comment != "" {
 		b = append(b, ` comment "`...)
 		b = append(b, e.Comment...)
 		b = append(b, '"')
 	}
-	switch e.Set.Set().Value {
+	switch set.Value {
 	case VerdictValue:
 		b = append(b, " : goto "...)
 		b = append(b, e.Chain...)
@@ -224,7 +228,8 @@ func (r *Ruleset) writeTable(out *bufio.Writer, f Family) {
 				line = append(line[:0], "\t\telements = { "...)
 			}
 			first = false
-			_, _ = out.Write(elements[0].AppendText(line))
+			line = elements[0].appendText(line, set)
+			_, _ = out.Write(line)
 			if len(elements) == 1 || elements[1].Set != set.ID {
 				_, _ = out.WriteString(" }\n")
 			}

@@ -20,12 +20,14 @@ const (
 //   - Endpoints of weight 0 get none, unless all have weight 0: then one each.
 //   - Equal weights: one slot each.
 //   - If the weights, divided by their greatest common divisor, add up to at most
-//     exactSlots, that is what they get: the shares are exact.
-//   - Otherwise they are divided by the largest divisor for which every
-//     endpoint's share stays within MaxShareError of the exact one.
-//   - If even that takes more than maxSlots, by the smallest divisor that does
-//     not; small weights are rounded up to one slot. Then a share is only known
-//     to be within one slot of the exact one.
+//     exactSlots and maxSlots, that is what they get: the shares are exact.
+//   - Otherwise they are divided by the largest whole number for which every
+//     endpoint's share stays within MaxShareError of the exact one, and rounded
+//     to the nearest number of slots, but at least one.
+//   - If that takes more than maxSlots, they are divided by the smallest whole
+//     number that does not. Then small weights that were rounded up to one slot
+//     may get any multiple of their share; heavier endpoints still never get
+//     fewer slots than lighter ones.
 //
 // The number of slots is at most max(maxSlots, number of endpoints). The result
 // depends on the weights alone, not on their order.
@@ -85,24 +87,19 @@ func divisor(weights []weightCount, maxSlots int) int {
 	for _, w := range weights {
 		gcd = greatestCommonDivisor(gcd, int(w.weight))
 	}
-	if len(weights) == 1 || totalSlots(weights, gcd) <= min(exactSlots, maxSlots) {
+	if totalSlots(weights, gcd) <= min(exactSlots, maxSlots) {
 		return gcd
 	}
-	largest := int(weights[len(weights)-1].weight)
-	for d := largest; d > gcd; d-- {
-		if shareError(weights, d) <= MaxShareError && totalSlots(weights, d) <= maxSlots {
-			return d
-		}
+	d := int(weights[len(weights)-1].weight) // the largest: one slot each
+	sum := totalSlots(weights, 1)
+	for d > gcd && !keepsShares(weights, d, sum) && totalSlots(weights, d-1) <= maxSlots {
+		d--
 	}
-	for d := gcd; d <= largest; d++ {
-		if totalSlots(weights, d) <= maxSlots {
-			return d
-		}
-	}
-	return 2 * largest // one slot each
+	return d
 }
 
-// totalSlots returns the number of slots that a divisor leads to.
+// totalSlots returns the number of slots that a divisor leads to. It falls, or
+// stays, as the divisor grows.
 func totalSlots(weights []weightCount, divisor int) int {
 	total := 0
 	for _, w := range weights {
@@ -111,16 +108,18 @@ func totalSlots(weights []weightCount, divisor int) int {
 	return total
 }
 
-// shareError returns the largest relative error of a share.
-func shareError(weights []weightCount, divisor int) float64 {
-	slots, exact := totalSlots(weights, divisor), totalSlots(weights, 1)
-	worst := 0.0
+// keepsShares reports whether every endpoint's share stays within MaxShareError;
+// sum is that of all endpoints' weights.
+func keepsShares(weights []weightCount, divisor, sum int) bool {
+	slots := totalSlots(weights, divisor)
 	for _, w := range weights {
 		got := float64(scale(w.weight, divisor)) / float64(slots)
-		want := float64(w.weight) / float64(exact)
-		worst = max(worst, math.Abs(got-want)/want)
+		want := float64(w.weight) / float64(sum)
+		if math.Abs(got-want) > MaxShareError*want {
+			return false
+		}
 	}
-	return worst
+	return true
 }
 
 func greatestCommonDivisor(a, b int) int {

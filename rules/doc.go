@@ -1,0 +1,156 @@
+// Package rules is the vocabulary of the ruleset and its compiler: service ports,
+// resolved for this node, become the sets, maps, elements and chains that the
+// kernel should hold.
+//
+// Its promise is: values in, values out. There is no socket, clock, logger or
+// goroutine in it, no variable outlives a call, and equal inputs give byte-equal
+// output, in whatever order frontends, endpoints and service ports are listed.
+// TestPackageIsPure keeps it.
+//
+//	ServicePort --Compile--> Compiled --NewRuleset--> Ruleset --> WriteText, WriteJSON
+//	    prev ------^            \--AppendElements--> []Element --> EncodeElements
+//
+// # The path of a packet
+//
+// There is one table for each family, "ip nftproxy" and "ip6 nftproxy", with the
+// same sets and chains. Only the first packet of a connection passes the nat
+// chains; conntrack translates the others.
+//
+//	from the network                             from this node
+//	       |                                           |
+//	nat-prerouting -100                         nat-output -100
+//	       |                                           |
+//	       +----------------> services <---------------+
+//	                             |
+//	 to @cluster-ips from outside the cluster: set the masquerade mark
+//	                             |
+//	  address . protocol . port in @service-ips: goto random-<capacity>
+//	                             |
+//	                      random-<capacity>
+//	                             |
+//	  address . protocol . port . random slot in @endpoints: dnat, done
+//	  (an empty slot does not match: draw again; at last, take slot 0)
+//	                             |
+//	       +---------------------+---------------------+
+//	       |                     |                     |
+//	filter-input 0        filter-forward 0      filter-output 0
+//	new, in               new, in               new, in
+//	@no-endpoints-        @no-endpoints-        @no-endpoints-
+//	reject: reject        reject: reject        reject: reject
+//	       |              new, still to         new, still to
+//	       |              @cluster-ips:         @cluster-ips:
+//	       |              reject, no Service    reject, no Service
+//	       |              has that port         has that port
+//	       |                     |                     |
+//	a local process              +----------+----------+
+//	                                        |
+//	                             nat-postrouting 100
+//	                                        |
+//	                                  masquerading
+//	                                        |
+//	                  marked: clear the mark, masquerade
+//	                  from an endpoint back to itself, in @hairpin: masquerade
+//
+// The hooks and priorities of the base chains are those that other software on a
+// node expects of kube-proxy. The number of sets and base chains is constant:
+// whatever depends on Services is an element. The kernel looks a set up by walking
+// a list of names for every element message, so a set for each Service would make
+// every update slower as the cluster grows.
+//
+// # Slots
+//
+// Each service port has a table of slots, Compiled.Slots; a slot holds one
+// endpoint or is empty. The elements of the map "endpoints" are the filled slots,
+// once for each frontend:
+//
+//	service-ips: 10.96.0.10 . tcp . 80     : goto random-4
+//	endpoints:   10.96.0.10 . tcp . 80 . 0 : 10.244.1.10 . 8080
+//	             10.96.0.10 . tcp . 80 . 1 : 10.244.2.11 . 8080
+//	             10.96.0.10 . tcp . 80 . 3 : 10.244.3.12 . 8080     slot 2 is empty
+//
+// A chain that draws until it hits a filled slot chooses evenly among them, holes
+// or not. So an endpoint keeps its slot for life, one that goes leaves a hole, and
+// nothing else moves. A newcomer takes the slot of an endpoint that goes in the
+// same change; otherwise it takes a hole. Slot 0 is the last resort after all
+// draws, so it is filled as long as any is: if its endpoint goes without a
+// successor, the last filled slot moves there.
+//
+// # Capacities
+//
+// The capacity of a table is one of a ladder, four steps a doubling:
+//
+//	1 2 3 4 5 6 7 8 10 12 14 16 20 24 28 32 40 48 56 64 80 96 112 128 ...
+//
+// so that a cluster needs few chains (60 up to 65,536 slots, made when first
+// needed) and a fresh table is more than 80 % full. A new capacity sends every
+// frontend to another chain, and an element with a verdict is dear: the kernel
+// then validates the table again and walks the elements of every verdict map
+// (with 10,000 Services about 1 ms in place of 11 µs, with 100,000 it is 16 ms).
+// Therefore a table grows only when its slots do not fit any more, and shrinks
+// only when less than 48 % of it are filled. 48 % is what a rolling update needs
+// that goes a quarter over a Deployment's size and a quarter under it: 3/4 of 4/5
+// of 4/5. With one half, Services of 52 or 103 endpoints would go from one
+// capacity to another and back at every update.
+//
+// The same 48 % bound how often a draw misses: a connection takes 1/0.48 = 2.1
+// draws in the mean at worst, and at most 1.25 while a table is fresh. A chain draws so often (13
+// times for capacity 8, 21 for 1,024) that the last resort gives slot 0 less than
+// 0.1 % above its share and takes less than 0.1 % of theirs from the others.
+//
+// # Weights
+//
+// A weight is a number of slots. Weights are divided by their greatest common
+// divisor, and if they add up to 256 slots or fewer, that is it: the shares are
+// exact. Otherwise they are scaled down as far as every endpoint's share stays
+// within 5 % (MaxShareError) of the exact one, relative to it; see slotCounts for
+// what happens if Config.MaxSlots does not allow for that. Endpoints of weight 0
+// are backups, used only while no other endpoint is there. A new weight may change
+// the divisor, and with it the slots of other endpoints; equal weights are one
+// slot each, always.
+//
+// # What a change costs
+//
+// In elements sent to the kernel, for a service port with F frontends (addresses
+// with a port); one whose value differs is deleted and added. TestCostOfAChange
+// and the properties of the slot tables in the tests hold these figures.
+//
+//	change                                   added        deleted      with verdict
+//	an endpoint comes                        F            -            -
+//	an endpoint goes                         -            F            -
+//	  ... that is in slot 0                  F            2F           -
+//	k endpoints replace k others             kF           kF           -
+//	a weight grows by k slots                kF           -            -
+//	the capacity changes, in addition        F            F            F
+//	  ... a slot beyond the new one moves    F            F            -
+//	the first endpoint comes                 2F           F            F
+//	the last endpoint goes                   F            2F           -
+//	an endpoint is on this node now          1            -            -
+//	a frontend comes, n slots are filled     n+1 (and     -            1
+//	                                         1 a new address)
+//
+// A local endpoint that comes or goes is one element of "hairpin" more. While the
+// capacity stays, these are the fewest that any assignment could do with: each
+// slot that an endpoint loses or gains is one operation for each frontend.
+//
+// # Three ways to say the same
+//
+// text.go says a value in nft syntax, json.go in nft's JSON, encode.go in netlink
+// messages. Text, JSON and netlink messages of the same value are tested to list
+// the same (TestTextEqualsEncoding), with nft 1.0.6 and later in mind: only
+// expressions that its language can say are used, since a listing of others makes
+// it abort. Comments are cut to 128 bytes, and names that could end a comment's
+// quotes are refused by Validate.
+//
+// In one place the text differs from what the kernel holds. nft has no name for
+// the type of a slot number, a plain integer in the host's byte order, so the text
+// declares the map with an expression in place of types:
+//
+//	typeof ip daddr . meta l4proto . th dport . numgen random mod 2 : ip daddr . th dport
+//
+// (any modulus would do). The kernel keeps no types, only numbers for whoever
+// lists a set, and typeof is kept in a form that is private to nft. The netlink
+// messages therefore name the type "mark", which is the one that is 32 bits in the
+// host's byte order too. Such a map lists as "type ipv4_addr . inet_proto .
+// inet_service . mark : ipv4_addr . inet_service" with slots such as 0x00000003;
+// lookups are the same.
+package rules

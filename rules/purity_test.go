@@ -1,0 +1,81 @@
+package rules
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// TestPackageIsPure keeps the package's promise, values in, values out: nothing
+// is imported that could be a socket, a clock, a logger or a source of
+// randomness, nothing runs in the background, no variable outlives a call. Only
+// encode.go knows netlink messages.
+func TestPackageIsPure(t *testing.T) {
+	allowed := []string{
+		"bufio", "cmp", "encoding/json", "errors", "fmt", "io", "maps", "math", "math/bits", "net/netip",
+		"slices", "strconv", "strings", "unicode", "unicode/utf8",
+	}
+	allowedInEncode := []string{
+		"encoding/binary", "fmt", "net/netip", "golang.org/x/sys/unix",
+		"github.com/google/nftables", "github.com/google/nftables/binaryutil", "github.com/google/nftables/expr",
+	}
+	for name, file := range sourceFiles(t) {
+		list := allowed
+		if name == "encode.go" {
+			list = allowedInEncode
+		}
+		for _, spec := range file.Imports {
+			if path, err := strconv.Unquote(spec.Path.Value); err != nil || !slices.Contains(list, path) {
+				t.Errorf("%s must not import %s", name, spec.Path.Value)
+			}
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			if _, ok := n.(*ast.GoStmt); ok {
+				t.Errorf("%s starts a goroutine", name)
+			}
+			return true
+		})
+		for _, decl := range file.Decls {
+			switch d := decl.(type) {
+			case *ast.GenDecl:
+				if d.Tok == token.VAR {
+					t.Errorf("%s has a package-level variable", name)
+				}
+			case *ast.FuncDecl:
+				if d.Recv == nil && d.Name.Name == "init" {
+					t.Errorf("%s has an init function", name)
+				}
+			}
+		}
+	}
+}
+
+// sourceFiles parses the package's files but for the tests.
+func sourceFiles(t *testing.T) map[string]*ast.File {
+	t.Helper()
+	names, err := fs.Glob(os.DirFS("."), "*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]*ast.File{}
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[name] = file
+	}
+	if len(files) < 10 {
+		t.Fatalf("only %d files found", len(files))
+	}
+	return files
+}
