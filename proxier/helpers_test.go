@@ -1,0 +1,122 @@
+package proxier
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nftproxy/nftproxy/rules"
+	"github.com/nftproxy/nftproxy/syncer"
+)
+
+func objectName(s string) types.NamespacedName {
+	namespace, name, _ := strings.Cut(s, "/")
+	return types.NamespacedName{Namespace: namespace, Name: name}
+}
+
+// port parses "name:number/protocol"; the protocol is TCP if missing.
+func port(tb testing.TB, s string) Port {
+	tb.Helper()
+	p := Port{Protocol: rules.TCP}
+	name, rest, _ := strings.Cut(s, ":")
+	number, protocol, _ := strings.Cut(rest, "/")
+	if _, err := fmt.Sscan(number, &p.Number); err != nil {
+		tb.Fatal(err)
+	}
+	for _, q := range []rules.Protocol{rules.UDP, rules.SCTP} {
+		if protocol == q.String() {
+			p.Protocol = q
+		}
+	}
+	p.Name = name
+	return p
+}
+
+// newService makes "namespace/name" with ClusterIPs separated by spaces and ports
+// as port parses them.
+func newService(tb testing.TB, name, clusterIPs string, ports ...string) *Service {
+	tb.Helper()
+	s := &Service{Name: objectName(name)}
+	for _, a := range strings.Fields(clusterIPs) {
+		s.ClusterIPs = append(s.ClusterIPs, netip.MustParseAddr(a))
+	}
+	for _, p := range ports {
+		s.Ports = append(s.Ports, port(tb, p))
+	}
+	return s
+}
+
+func (s *Service) at(seconds int64) *Service {
+	s.Created = time.Unix(seconds, 0)
+	return s
+}
+
+// newSlice makes a slice of a Service with one port. Endpoints are addresses, each
+// followed by letters: l local, n not ready, t terminating, d not serving.
+func newSlice(tb testing.TB, name, service, slicePort string, endpoints ...string) *EndpointSlice {
+	tb.Helper()
+	s := &EndpointSlice{
+		Name: objectName(name), Service: service, Family: rules.IPv4, Weight: DefaultWeight,
+		Ports: []Port{port(tb, slicePort)},
+	}
+	for _, text := range endpoints {
+		addr, flags, _ := strings.Cut(text, " ")
+		e := SliceEndpoint{
+			Addr: netip.MustParseAddr(addr), Local: strings.Contains(flags, "l"), Ready: !strings.ContainsAny(flags, "nt"),
+			Serving: !strings.ContainsAny(flags, "d"), Terminating: strings.Contains(flags, "t"),
+		}
+		s.Family = rules.FamilyOf(e.Addr)
+		s.Endpoints = append(s.Endpoints, e)
+	}
+	return s
+}
+
+func services(list ...*Service) (c Changes) {
+	for _, s := range list {
+		c.Services = append(c.Services, ServiceChange{s.Name, s})
+	}
+	return c
+}
+
+func endpointSlices(list ...*EndpointSlice) (c Changes) {
+	for _, s := range list {
+		c.Slices = append(c.Slices, SliceChange{s.Name, s})
+	}
+	return c
+}
+
+// describe prints a service port as "name (protocol, family): frontends -> endpoints";
+// an endpoint that is local ends in "*", a weight other than 1 follows as "=weight".
+func describe(c syncer.Change) string {
+	if c.ServicePort == nil {
+		return c.Key.String() + ": gone"
+	}
+	var b strings.Builder
+	b.WriteString(c.Key.String() + ":")
+	for _, f := range c.ServicePort.Frontends {
+		b.WriteString(" " + f.Addr.String())
+	}
+	b.WriteString(" ->")
+	for _, e := range c.ServicePort.Endpoints {
+		b.WriteString(" " + e.Addr.String())
+		if e.Local {
+			b.WriteString("*")
+		}
+		if e.Weight != DefaultWeight {
+			fmt.Fprintf(&b, "=%d", e.Weight)
+		}
+	}
+	return b.String()
+}
+
+func describeAll(changes []syncer.Change) []string {
+	all := make([]string, len(changes))
+	for i, c := range changes {
+		all[i] = describe(c)
+	}
+	return all
+}

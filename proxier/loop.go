@@ -1,0 +1,126 @@
+package proxier
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/utils/clock"
+
+	"github.com/nftproxy/nftproxy/syncer"
+)
+
+// loop syncs: at once when a change comes while it is idle, once for all changes
+// that came during a sync, again after a failure, and everything from time to time.
+func (p *Proxier) loop(ctx context.Context) error {
+	t := newTimers(p.opts)
+	defer t.stop()
+	for {
+		full := false
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.wakeups(p.wake):
+		case <-t.pause.C():
+			t.paused = false
+			if !t.failed {
+				continue
+			}
+		case <-t.resync.C():
+			t.resync.Reset(p.opts.ResyncPeriod)
+			full = true
+		}
+		changes, queued, synced := p.take()
+		if !synced {
+			continue // the kernel is left as it is until all first lists are in
+		}
+		if len(changes) > 0 || full || t.failed || !t.began {
+			t.done(p.sync(ctx, changes, queued, full))
+		}
+	}
+}
+
+// sync is one sync; with full, the whole ruleset is written whatever changed. It
+// reports whether it succeeded.
+func (p *Proxier) sync(ctx context.Context, changes []syncer.Change, queued time.Duration, full bool) bool {
+	report := Report{Queued: queued}
+	start := p.opts.Clock.Now()
+	report.Result, report.Err = p.syncer.Sync(ctx, changes)
+	if full && report.Err == nil && !report.Full {
+		report.Result, report.Err = p.syncer.Resync(ctx)
+	}
+	report.Took = p.opts.Clock.Since(start)
+	p.logSync(ctx, report, len(changes))
+	if p.opts.OnSync != nil {
+		p.opts.OnSync(report)
+	}
+	return report.Err == nil
+}
+
+func (p *Proxier) logSync(ctx context.Context, r Report, changes int) {
+	for _, refused := range r.Refused {
+		p.log.Warn("a service port cannot be installed; it is tried again when it changes",
+			zap.Stringer("servicePort", refused.Key), zap.Error(refused.Err))
+	}
+	fields := []zap.Field{
+		zap.Int("servicePorts", changes), zap.Int("batches", r.Batches), zap.Int("elements", r.Counts.Elements),
+		zap.Int("verdicts", r.Counts.Verdicts), zap.Int("objects", r.Counts.Objects),
+		zap.Duration("queued", r.Queued), zap.Duration("took", r.Took),
+	}
+	switch {
+	case r.Err != nil && ctx.Err() != nil:
+		p.log.Info("stopped during a sync", zap.Error(r.Err))
+	case r.Err != nil:
+		p.log.Error("a sync failed; everything is written again", append(fields, zap.Error(r.Err))...)
+	case r.Full:
+		p.log.Info("wrote the whole ruleset", fields...)
+	case r.Batches > 0:
+		p.log.Debug("synced", fields...)
+	}
+}
+
+// timers says when the loop may and must sync.
+type timers struct {
+	opts   Options
+	pause  clock.Timer // runs after a sync, for the minimum period or until a retry
+	resync clock.Timer
+	paused bool // pause is running
+	began  bool // there was a sync
+	failed bool // the last sync failed
+	retry  time.Duration
+}
+
+func newTimers(opts Options) *timers {
+	t := &timers{opts: opts, pause: opts.Clock.NewTimer(time.Hour), resync: opts.Clock.NewTimer(opts.ResyncPeriod)}
+	t.pause.Stop()
+	return t
+}
+
+func (t *timers) stop() {
+	t.pause.Stop()
+	t.resync.Stop()
+}
+
+// wakeups returns the channel of changes while one may be acted upon.
+func (t *timers) wakeups(wake <-chan struct{}) <-chan struct{} {
+	if t.paused {
+		return nil
+	}
+	return wake
+}
+
+// done notes the outcome of a sync.
+func (t *timers) done(ok bool) {
+	t.began = true
+	t.pause.Stop()
+	pause := t.opts.MinSyncPeriod
+	if t.failed = !ok; t.failed {
+		t.retry = min(max(2*t.retry, firstRetry), lastRetry)
+		pause = max(pause, t.retry)
+	} else {
+		t.retry = 0
+	}
+	if t.paused = pause > 0; t.paused {
+		t.pause.Reset(pause)
+	}
+}

@@ -1,0 +1,120 @@
+package proxier
+
+import (
+	"net/netip"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nftproxy/nftproxy/rules"
+)
+
+// resolve returns the service port as this node shall serve it, nil if there is
+// none of this key.
+func (t *Tracker) resolve(key rules.ServicePortKey) *rules.ServicePort {
+	entry, ok := t.services[types.NamespacedName{Namespace: key.Namespace, Name: key.Name}]
+	if !ok || entry.service == nil {
+		return nil
+	}
+	sp := &rules.ServicePort{ServicePortKey: key}
+	known := false
+	for _, addr := range entry.service.ClusterIPs {
+		if rules.FamilyOf(addr) != key.Family {
+			continue
+		}
+		for _, p := range entry.service.Ports {
+			if p.Name != key.Port || p.Protocol != key.Protocol {
+				continue
+			}
+			known = true
+			f := rules.Frontend{Kind: rules.ClusterIP, Addr: netip.AddrPortFrom(addr, p.Number)}
+			if owner, _ := t.claims.owner(frontend{f.Addr, key.Protocol}); owner == key && !slices.Contains(sp.Frontends, f) {
+				sp.Frontends = append(sp.Frontends, f)
+			}
+		}
+	}
+	if !known {
+		return nil
+	}
+	sp.Endpoints = usable(entry.candidates(key))
+	return sp
+}
+
+// candidate is an endpoint of a service port with its conditions.
+type candidate struct {
+	SliceEndpoint
+	addr   netip.AddrPort
+	weight uint16
+}
+
+// better reports whether a describes the endpoint's state better than b, if an
+// address is listed more than once: not terminating before terminating, as in
+// kube-proxy; then, where that leaves it to chance, ready before not ready, and so
+// on until two are equal, so that the order of slices never matters.
+func (a candidate) better(b candidate) bool {
+	switch {
+	case a.Terminating != b.Terminating:
+		return b.Terminating
+	case a.Ready != b.Ready:
+		return a.Ready
+	case a.Serving != b.Serving:
+		return a.Serving
+	case a.Local != b.Local:
+		return a.Local
+	default:
+		return a.weight > b.weight
+	}
+}
+
+// candidates returns the endpoints that the slices list for the service port, each
+// address and port once, sorted.
+func (e *tracked) candidates(key rules.ServicePortKey) []candidate {
+	var all []candidate
+	for _, s := range e.slices {
+		if s.Family != key.Family {
+			continue
+		}
+		for _, p := range s.Ports {
+			if p.Name != key.Port || p.Protocol != key.Protocol {
+				continue
+			}
+			for _, endpoint := range s.Endpoints {
+				all = append(all, candidate{endpoint, netip.AddrPortFrom(endpoint.Addr, p.Number), s.Weight})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b candidate) int {
+		if order := a.addr.Compare(b.addr); order != 0 {
+			return order
+		}
+		switch {
+		case a.better(b):
+			return -1
+		case b.better(a):
+			return 1
+		default:
+			return 0
+		}
+	})
+	return slices.CompactFunc(all, func(a, b candidate) bool { return a.addr == b.addr })
+}
+
+// usable returns the endpoints that new connections may go to: the ready ones, or,
+// if there is none, those that are terminating but still serve (KEP-1669).
+func usable(all []candidate) []rules.Endpoint {
+	endpoints := pick(all, func(c candidate) bool { return c.Ready })
+	if len(endpoints) == 0 {
+		endpoints = pick(all, func(c candidate) bool { return c.Serving && c.Terminating })
+	}
+	return endpoints
+}
+
+func pick(all []candidate, is func(candidate) bool) []rules.Endpoint {
+	var endpoints []rules.Endpoint
+	for _, c := range all {
+		if is(c) {
+			endpoints = append(endpoints, rules.Endpoint{Addr: c.addr, Weight: c.weight, Local: c.Local})
+		}
+	}
+	return endpoints
+}

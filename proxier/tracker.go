@@ -1,0 +1,186 @@
+package proxier
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nftproxy/nftproxy/rules"
+	"github.com/nftproxy/nftproxy/syncer"
+)
+
+// Tracker holds the newest slim objects and knows which service ports a change
+// touches. It is used by one goroutine at a time.
+type Tracker struct {
+	families []rules.Family
+	services map[types.NamespacedName]*tracked
+	// owners says to which Service each EndpointSlice counted last.
+	owners map[types.NamespacedName]types.NamespacedName
+	claims claims
+	dirty  map[rules.ServicePortKey]bool
+}
+
+// tracked is a Service with its EndpointSlices; either may come first.
+type tracked struct {
+	service *Service // nil if there is none
+	slices  map[types.NamespacedName]*EndpointSlice
+}
+
+// NewTracker returns a Tracker that knows nothing yet. Service ports of other
+// families than those given are never reported.
+func NewTracker(families []rules.Family) *Tracker {
+	return &Tracker{
+		families: families,
+		services: map[types.NamespacedName]*tracked{},
+		owners:   map[types.NamespacedName]types.NamespacedName{},
+		claims:   claims{},
+		dirty:    map[rules.ServicePortKey]bool{},
+	}
+}
+
+// Apply takes changes and reports whether any service port is touched by this or
+// an earlier change that TakeChanges has not returned yet.
+func (t *Tracker) Apply(changes Changes) bool {
+	for _, c := range changes.Services {
+		t.applyService(c.Name, c.Service)
+	}
+	for _, c := range changes.Slices {
+		t.applySlice(c.Name, c.Slice)
+	}
+	return len(t.dirty) > 0
+}
+
+// TakeChanges returns the newest state of every service port touched since the
+// last call, sorted by key.
+func (t *Tracker) TakeChanges() []syncer.Change {
+	keys := slices.SortedFunc(maps.Keys(t.dirty), rules.ServicePortKey.Compare)
+	changes := make([]syncer.Change, len(keys))
+	for i, key := range keys {
+		changes[i] = syncer.Change{Key: key, ServicePort: t.resolve(key)}
+	}
+	clear(t.dirty)
+	return changes
+}
+
+func (t *Tracker) applyService(name types.NamespacedName, next *Service) {
+	entry := t.entry(name)
+	prev := entry.service
+	if prev != nil && next != nil && prev.Equal(next) {
+		return
+	}
+	entry.service = next
+	t.forget(name, entry)
+	before, after := t.frontends(prev), t.frontends(next)
+	for f := range before {
+		if created(prev) != created(next) || !after[f] {
+			t.mark(t.claims.remove(f, prev.Created))
+		}
+	}
+	for f := range after {
+		if created(prev) != created(next) || !before[f] {
+			t.mark(t.claims.add(f, next.Created))
+		}
+	}
+}
+
+// created returns what decides between claims, 0 for no Service.
+func created(s *Service) int64 {
+	if s == nil {
+		return 0
+	}
+	return s.Created.UnixNano()
+}
+
+// frontends returns the addresses that a Service claims for its ports.
+func (t *Tracker) frontends(s *Service) map[claim]bool {
+	all := map[claim]bool{}
+	if s == nil {
+		return all
+	}
+	for _, addr := range s.ClusterIPs {
+		family := rules.FamilyOf(addr)
+		if !slices.Contains(t.families, family) {
+			continue
+		}
+		for _, p := range s.Ports {
+			key := keyOf(s.Name, p.Name, p.Protocol, family)
+			all[claim{key, netip.AddrPortFrom(addr, p.Number)}] = true
+		}
+	}
+	return all
+}
+
+func (t *Tracker) applySlice(name types.NamespacedName, next *EndpointSlice) {
+	var prev *EndpointSlice
+	if owner, ok := t.owners[name]; ok {
+		prev = t.services[owner].slices[name]
+	}
+	if prev == next || prev != nil && next != nil && prev.Equal(next) {
+		return
+	}
+	if prev != nil {
+		owner := t.owners[name]
+		delete(t.owners, name)
+		delete(t.services[owner].slices, name)
+		t.forget(owner, t.services[owner])
+	}
+	if next != nil {
+		owner := types.NamespacedName{Namespace: name.Namespace, Name: next.Service}
+		t.owners[name] = owner
+		t.entry(owner).slices[name] = next
+	}
+	t.markSlices(prev, next)
+}
+
+// markSlices marks the service ports that differ between two states of a slice.
+func (t *Tracker) markSlices(prev, next *EndpointSlice) {
+	for _, s := range []*EndpointSlice{prev, next} {
+		if s == nil || !slices.Contains(t.families, s.Family) {
+			continue
+		}
+		for _, p := range s.Ports {
+			if sameEndpoints(prev, next) && slices.Contains(prev.Ports, p) && slices.Contains(next.Ports, p) {
+				continue
+			}
+			owner := types.NamespacedName{Namespace: s.Name.Namespace, Name: s.Service}
+			t.mark([]rules.ServicePortKey{keyOf(owner, p.Name, p.Protocol, s.Family)})
+		}
+	}
+}
+
+// sameEndpoints reports whether two states of a slice differ in their ports only.
+func sameEndpoints(a, b *EndpointSlice) bool {
+	return a != nil && b != nil && a.Service == b.Service && a.Family == b.Family && a.Weight == b.Weight &&
+		slices.Equal(a.Endpoints, b.Endpoints)
+}
+
+func (t *Tracker) mark(keys []rules.ServicePortKey) {
+	for _, key := range keys {
+		t.dirty[key] = true
+	}
+}
+
+func (t *Tracker) entry(name types.NamespacedName) *tracked {
+	entry, ok := t.services[name]
+	if !ok {
+		entry = &tracked{slices: map[types.NamespacedName]*EndpointSlice{}}
+		t.services[name] = entry
+	}
+	return entry
+}
+
+// forget drops an entry that holds nothing any more.
+func (t *Tracker) forget(name types.NamespacedName, entry *tracked) {
+	if entry.service == nil && len(entry.slices) == 0 {
+		delete(t.services, name)
+	}
+}
+
+func keyOf(service types.NamespacedName, port string, p rules.Protocol, f rules.Family) rules.ServicePortKey {
+	return rules.ServicePortKey{
+		ServicePortName: rules.ServicePortName{Namespace: service.Namespace, Name: service.Name, Port: port, Protocol: p},
+		Family:          f,
+	}
+}

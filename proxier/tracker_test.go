@@ -1,0 +1,230 @@
+package proxier
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/nftproxy/nftproxy/rules"
+)
+
+// TestTracker feeds changes step by step and says which service ports each step
+// touches, and what becomes of them.
+func TestTracker(t *testing.T) {
+	type step struct {
+		changes Changes
+		want    []string
+	}
+	web := func(ports ...string) *Service { return newService(t, "default/web", "10.96.0.10 fd00::10", ports...) }
+	slice := func(endpoints ...string) *EndpointSlice {
+		return newSlice(t, "default/web-1", "web", "http:8080", endpoints...)
+	}
+	weighted := slice("10.1.0.1")
+	weighted.Weight = 5
+	twoPorts := slice("10.1.0.1")
+	twoPorts.Ports = append(twoPorts.Ports, port(t, "metrics:9090"))
+	moved := slice("10.1.0.1")
+	moved.Service = "other"
+	goneService := Changes{Services: []ServiceChange{{Name: objectName("default/web")}}}
+	goneSlice := Changes{Slices: []SliceChange{{Name: objectName("default/web-1")}}}
+
+	tests := map[string][]step{
+		"Service first, then its slice": {
+			{services(web("http:80")), []string{
+				"default/web:http (tcp, IPv4): 10.96.0.10:80 ->", "default/web:http (tcp, IPv6): [fd00::10]:80 ->",
+			}},
+			{endpointSlices(slice("10.1.0.1", "10.1.0.2 l")), []string{
+				"default/web:http (tcp, IPv4): 10.96.0.10:80 -> 10.1.0.1:8080 10.1.0.2:8080*",
+			}},
+		},
+		"slice first": {
+			{endpointSlices(slice("10.1.0.1")), []string{"default/web:http (tcp, IPv4): gone"}},
+			{services(web("http:80")), []string{
+				"default/web:http (tcp, IPv4): 10.96.0.10:80 -> 10.1.0.1:8080", "default/web:http (tcp, IPv6): [fd00::10]:80 ->",
+			}},
+		},
+		"the same objects again": {
+			{services(newService(t, "a/a", "10.96.0.1", ":80")), []string{"a/a (tcp, IPv4): 10.96.0.1:80 ->"}},
+			{services(newService(t, "a/a", "10.96.0.1", ":80")), nil},
+			{endpointSlices(newSlice(t, "a/s", "a", ":80", "10.1.0.1")), []string{"a/a (tcp, IPv4): 10.96.0.1:80 -> 10.1.0.1:80"}},
+			{endpointSlices(newSlice(t, "a/s", "a", ":80", "10.1.0.1")), nil},
+		},
+		"unknown objects go": {{goneService, nil}, {goneSlice, nil}},
+		"one port of several changes": {
+			{services(newService(t, "a/a", "10.96.0.1", "http:80", "https:443")), []string{
+				"a/a:http (tcp, IPv4): 10.96.0.1:80 ->", "a/a:https (tcp, IPv4): 10.96.0.1:443 ->",
+			}},
+			{services(newService(t, "a/a", "10.96.0.1", "http:81", "https:443")), []string{"a/a:http (tcp, IPv4): 10.96.0.1:81 ->"}},
+			{services(newService(t, "a/a", "10.96.0.1", "https:443")), []string{"a/a:http (tcp, IPv4): gone"}},
+			{endpointSlices(newSlice(t, "a/s", "a", "https:8443", "10.1.0.1")), []string{"a/a:https (tcp, IPv4): 10.96.0.1:443 -> 10.1.0.1:8443"}},
+		},
+		"equal ports of several protocols": {
+			{services(newService(t, "a/dns", "10.96.0.1", "dns:53/udp", "dns-tcp:53", "dns-sctp:53/sctp")), []string{
+				"a/dns:dns (udp, IPv4): 10.96.0.1:53 ->", "a/dns:dns-sctp (sctp, IPv4): 10.96.0.1:53 ->", "a/dns:dns-tcp (tcp, IPv4): 10.96.0.1:53 ->",
+			}},
+			{endpointSlices(newSlice(t, "a/s", "dns", "dns:5353/udp", "10.1.0.1")), []string{
+				"a/dns:dns (udp, IPv4): 10.96.0.1:53 -> 10.1.0.1:5353",
+			}},
+		},
+		"a slice changes its ports only": {
+			{services(newService(t, "default/web", "10.96.0.1", "http:80", "metrics:90")), []string{
+				"default/web:http (tcp, IPv4): 10.96.0.1:80 ->", "default/web:metrics (tcp, IPv4): 10.96.0.1:90 ->",
+			}},
+			{endpointSlices(slice("10.1.0.1")), []string{"default/web:http (tcp, IPv4): 10.96.0.1:80 -> 10.1.0.1:8080"}},
+			{endpointSlices(twoPorts), []string{"default/web:metrics (tcp, IPv4): 10.96.0.1:90 -> 10.1.0.1:9090"}},
+		},
+		"a slice moves to another Service": {
+			{services(newService(t, "default/web", "10.96.0.1", "http:80"), newService(t, "default/other", "10.96.0.2", "http:80")), []string{
+				"default/other:http (tcp, IPv4): 10.96.0.2:80 ->", "default/web:http (tcp, IPv4): 10.96.0.1:80 ->",
+			}},
+			{endpointSlices(slice("10.1.0.1")), []string{"default/web:http (tcp, IPv4): 10.96.0.1:80 -> 10.1.0.1:8080"}},
+			{endpointSlices(moved), []string{
+				"default/other:http (tcp, IPv4): 10.96.0.2:80 -> 10.1.0.1:8080", "default/web:http (tcp, IPv4): 10.96.0.1:80 ->",
+			}},
+		},
+		"a weight changes": {
+			{services(newService(t, "default/web", "10.96.0.1", "http:80")), []string{"default/web:http (tcp, IPv4): 10.96.0.1:80 ->"}},
+			{endpointSlices(weighted), []string{"default/web:http (tcp, IPv4): 10.96.0.1:80 -> 10.1.0.1:8080=5"}},
+		},
+		"Service goes and comes back": {
+			{services(newService(t, "default/web", "10.96.0.1", "http:80")), []string{"default/web:http (tcp, IPv4): 10.96.0.1:80 ->"}},
+			{endpointSlices(slice("10.1.0.1")), []string{"default/web:http (tcp, IPv4): 10.96.0.1:80 -> 10.1.0.1:8080"}},
+			{goneService, []string{"default/web:http (tcp, IPv4): gone"}},
+			{services(newService(t, "default/web", "10.96.0.2", "http:80")), []string{"default/web:http (tcp, IPv4): 10.96.0.2:80 -> 10.1.0.1:8080"}},
+			{goneSlice, []string{"default/web:http (tcp, IPv4): 10.96.0.2:80 ->"}},
+		},
+		"two Services claim an address: the older has it": {
+			{services(newService(t, "b/young", "10.96.0.1", ":80").at(20)), []string{"b/young (tcp, IPv4): 10.96.0.1:80 ->"}},
+			{services(newService(t, "c/old", "10.96.0.1", ":80").at(10)), []string{"b/young (tcp, IPv4): ->", "c/old (tcp, IPv4): 10.96.0.1:80 ->"}},
+			{services(newService(t, "a/new", "10.96.0.1", ":80").at(30)), []string{"a/new (tcp, IPv4): ->"}},
+			{Changes{Services: []ServiceChange{{Name: objectName("c/old")}}}, []string{"b/young (tcp, IPv4): 10.96.0.1:80 ->", "c/old (tcp, IPv4): gone"}},
+			{services(newService(t, "b/young", "10.96.0.9", ":80").at(20)), []string{"a/new (tcp, IPv4): 10.96.0.1:80 ->", "b/young (tcp, IPv4): 10.96.0.9:80 ->"}},
+		},
+		"equally old ones: the name decides": {
+			{services(newService(t, "b/b", "10.96.0.1", ":80"), newService(t, "a/a", "10.96.0.1", ":80", "other:81")), []string{
+				"a/a (tcp, IPv4): 10.96.0.1:80 ->", "a/a:other (tcp, IPv4): 10.96.0.1:81 ->", "b/b (tcp, IPv4): ->",
+			}},
+		},
+	}
+	for name, steps := range tests {
+		t.Run(name, func(t *testing.T) {
+			tracker := NewTracker(rules.Families())
+			for i, step := range steps {
+				if touched := tracker.Apply(step.changes); touched != (len(step.want) > 0) {
+					t.Errorf("step %d: touched %t", i, touched)
+				}
+				if diff := cmp.Diff(step.want, describeAll(tracker.TakeChanges()), cmpopts.EquateEmpty()); diff != "" {
+					t.Errorf("step %d:\n%s", i, diff)
+				}
+			}
+		})
+	}
+}
+
+// TestUsableEndpoints says which endpoints of a service port serve.
+func TestUsableEndpoints(t *testing.T) {
+	tests := map[string]struct {
+		slices [][]string
+		want   string
+	}{
+		"ready ones":                       {[][]string{{"10.1.0.1", "10.1.0.2 n", "10.1.0.3"}}, " 10.1.0.1:8080 10.1.0.3:8080"},
+		"ready before terminating":         {[][]string{{"10.1.0.1", "10.1.0.2 t"}}, " 10.1.0.1:8080"},
+		"only terminating ones that serve": {[][]string{{"10.1.0.1 n", "10.1.0.2 t", "10.1.0.3 td"}}, " 10.1.0.2:8080"},
+		"serving is not enough":            {[][]string{{"10.1.0.1 n"}}, ""},
+		"sorted over slices":               {[][]string{{"10.1.0.9"}, {"10.1.0.10", "10.1.0.1"}}, " 10.1.0.1:8080 10.1.0.9:8080 10.1.0.10:8080"},
+		"duplicates: not terminating wins": {[][]string{{"10.1.0.1 t"}, {"10.1.0.1 l"}, {"10.1.0.1 td"}}, " 10.1.0.1:8080*"},
+		"duplicates: not ready loses":      {[][]string{{"10.1.0.1 n"}, {"10.1.0.1"}}, " 10.1.0.1:8080"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			tracker := NewTracker(rules.Families())
+			tracker.Apply(services(newService(t, "default/web", "10.96.0.1", "http:80")))
+			for i, endpoints := range test.slices {
+				tracker.Apply(endpointSlices(newSlice(t, fmt.Sprintf("default/s%d", i), "web", "http:8080", endpoints...)))
+			}
+			want := []string{"default/web:http (tcp, IPv4): 10.96.0.1:80 ->" + test.want}
+			if diff := cmp.Diff(want, describeAll(tracker.TakeChanges())); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestOrderOfEventsDoesNotMatter applies the same final objects in many orders,
+// with earlier states and deletions in between.
+func TestOrderOfEventsDoesNotMatter(t *testing.T) {
+	var final []Changes
+	for i := range 6 {
+		svc := newService(t, fmt.Sprintf("ns/svc-%d", i), fmt.Sprintf("10.96.0.%d fd00::%d", i/2+1, i+1), "http:80", "dns:53/udp").at(int64(i % 3))
+		final = append(final, services(svc))
+		for j := range 3 {
+			s := newSlice(t, fmt.Sprintf("ns/svc-%d-%d", i, j), fmt.Sprintf("svc-%d", i), "http:8080",
+				fmt.Sprintf("10.1.%d.1", i), fmt.Sprintf("10.1.%d.%d t", i, j+1), fmt.Sprintf("10.1.%d.%d l", i, j+2))
+			s.Weight = uint16(j + 1)
+			final = append(final, endpointSlices(s))
+		}
+	}
+	var want []string
+	for seed := range uint64(50) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		tracker := NewTracker(rules.Families())
+		state := map[rules.ServicePortKey]string{}
+		take := func() {
+			for _, c := range tracker.TakeChanges() {
+				if state[c.Key] = describe(c); c.ServicePort == nil {
+					delete(state, c.Key)
+				}
+			}
+		}
+		for _, i := range random.Perm(len(final)) {
+			if random.IntN(2) == 0 { // something else was there before
+				tracker.Apply(services(newService(t, "ns/svc-0", "10.96.0.3", "http:81")))
+				tracker.Apply(Changes{Slices: []SliceChange{{Name: objectName("ns/svc-1-1")}}})
+			}
+			if tracker.Apply(final[i]); random.IntN(2) == 0 {
+				take()
+			}
+		}
+		for _, c := range final {
+			tracker.Apply(c)
+		}
+		take()
+		var got []string
+		for _, text := range state {
+			got = append(got, text)
+		}
+		if seed == 0 {
+			want = got
+		}
+		if diff := cmp.Diff(want, got, cmpopts.SortSlices(func(a, b string) bool { return a < b })); diff != "" {
+			t.Fatalf("seed %d:\n%s", seed, diff)
+		}
+	}
+}
+
+// TestTrackerForgets ends with as little as it began.
+func TestTrackerForgets(t *testing.T) {
+	tracker := NewTracker(rules.Families())
+	svc, slice := newService(t, "a/a", "10.96.0.1", ":80"), newSlice(t, "a/s", "a", ":80", "10.1.0.1")
+	tracker.Apply(services(svc))
+	tracker.Apply(endpointSlices(slice))
+	tracker.Apply(Changes{Services: []ServiceChange{{Name: svc.Name}}, Slices: []SliceChange{{Name: slice.Name}}})
+	tracker.TakeChanges()
+	if n := len(tracker.services) + len(tracker.owners) + len(tracker.claims) + len(tracker.dirty); n != 0 {
+		t.Errorf("%d entries are left", n)
+	}
+}
+
+// TestDisabledFamily never reports service ports of it.
+func TestDisabledFamily(t *testing.T) {
+	tracker := NewTracker([]rules.Family{rules.IPv4})
+	tracker.Apply(services(newService(t, "a/a", "10.96.0.1 fd00::1", ":80")))
+	tracker.Apply(endpointSlices(newSlice(t, "a/s", "a", ":80", "fd00::2")))
+	want := []string{"a/a (tcp, IPv4): 10.96.0.1:80 ->"}
+	if diff := cmp.Diff(want, describeAll(tracker.TakeChanges())); diff != "" {
+		t.Error(diff)
+	}
+}
