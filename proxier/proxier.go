@@ -93,7 +93,7 @@ func (p *Proxier) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return p.source.Run(ctx, p) })
 	group.Go(func() error { return p.loop(ctx) })
-	return group.Wait() //nolint:wrapcheck // the source's own error
+	return group.Wait()
 }
 
 // Apply implements Handler.

@@ -60,7 +60,9 @@ func (t *Tracker) TakeChanges() []syncer.Change {
 	for i, key := range keys {
 		changes[i] = syncer.Change{Key: key, ServicePort: t.resolve(key)}
 	}
-	clear(t.dirty)
+	// A new map: the old one would keep the size of its largest content, and clearing
+	// and listing it would take as long for ever.
+	t.dirty = map[rules.ServicePortKey]bool{}
 	return changes
 }
 

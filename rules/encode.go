@@ -190,9 +190,9 @@ func encodeStatement(f Family, s Statement) []expr.Any {
 			bitwise(4, native32(s.Bit), native32(0)),
 			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: native32(s.Bit)},
 		}
-	case SetMark: // mark = mark & ^bit ^ bit
+	case SetMark:
 		return changeMark(^s.Bit, s.Bit)
-	case FlipMark: // mark = mark & ^0 ^ bit
+	case FlipMark:
 		return changeMark(^uint32(0), s.Bit)
 	case Dispatch:
 		return append(s.Map.Set().load(f, 0), &expr.Lookup{
@@ -312,7 +312,7 @@ func matchBits(load expr.Any, bits uint32) []expr.Any {
 	}
 }
 
-// changeMark is mark = mark & mask ^ xor.
+// changeMark keeps the mark's bits in mask, then flips those in xor.
 func changeMark(mask, xor uint32) []expr.Any {
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyMARK, Register: 1},

@@ -24,8 +24,9 @@ func addrPort(f rules.Family, network byte, host, port int) netip.AddrPort {
 	return netip.AddrPortFrom(a, uint16(port))
 }
 
-func key(f rules.Family, host int, slot uint32) rules.Key {
-	return rules.Key{Addr: addrPort(f, 96, host, 80).Addr(), Protocol: rules.TCP, Port: 80, Slot: slot}
+// key is the key of a slot of the host-th Service of IPv4.
+func key(host int, slot uint32) rules.Key {
+	return rules.Key{Addr: addrPort(rules.IPv4, 96, host, 80).Addr(), Protocol: rules.TCP, Port: 80, Slot: slot}
 }
 
 // service returns the n-th Service, with one frontend and the given endpoints,
@@ -44,9 +45,9 @@ func service(n int, f rules.Family, endpoints ...int) *rules.ServicePort {
 	return sp
 }
 
-// remote is service without local endpoints, whose changes touch no hairpin.
-func remote(n int, f rules.Family, endpoints ...int) *rules.ServicePort {
-	sp := service(n, f, endpoints...)
+// remote is Service 1 without local endpoints: its changes touch no hairpin.
+func remote(f rules.Family, endpoints ...int) *rules.ServicePort {
+	sp := service(1, f, endpoints...)
 	for i := range sp.Endpoints {
 		sp.Endpoints[i].Local = false
 	}

@@ -2,6 +2,7 @@ package syncer
 
 import (
 	"context"
+	"slices"
 
 	"github.com/nftproxy/nftproxy/rules"
 )
@@ -55,7 +56,7 @@ func (i *isolation) halve(changes []change) error {
 	if len(changes) == 0 {
 		return nil
 	}
-	all := append(i.good[:len(i.good):len(i.good)], changes...)
+	all := slices.Concat(i.good, changes)
 	err := i.check(all)
 	switch {
 	case err == nil:
@@ -80,5 +81,5 @@ func (i *isolation) check(changes []change) error {
 		prefix = i.prefix()
 	}
 	plan := i.syncer.planner.plan(i.syncer.installed, prefix, changes)
-	return i.syncer.kernel.Check(i.ctx, plan.batch) //nolint:wrapcheck // an *Error says it all
+	return i.syncer.kernel.Check(i.ctx, plan.batch)
 }

@@ -41,7 +41,7 @@ func batch(ops ...syncer.Op) *syncer.Batch {
 func TestKernelContract(t *testing.T) {
 	const f = rules.IPv4
 	element := func(slot uint32, endpoint int) rules.Element {
-		return rules.Element{Set: rules.Endpoints, Key: key(f, 1, slot), Endpoint: addrPort(f, 244, endpoint, 80)}
+		return rules.Element{Set: rules.Endpoints, Key: key(1, slot), Endpoint: addrPort(f, 244, endpoint, 80)}
 	}
 	table := syncer.Op{Verb: syncer.AddTable, Family: f}
 	endpoints := syncer.Op{Verb: syncer.AddSet, Family: f, Set: rules.Endpoints}
@@ -59,7 +59,7 @@ func TestKernelContract(t *testing.T) {
 		return syncer.Op{Verb: syncer.AddRule, Family: f, Name: chain, Rule: r}
 	}
 	named := func(verb syncer.Verb, name string) syncer.Op { return syncer.Op{Verb: verb, Family: f, Name: name} }
-	dispatch := rules.Element{Set: rules.ServiceIPs, Key: key(f, 1, 0), Chain: "random-1"}
+	dispatch := rules.Element{Set: rules.ServiceIPs, Key: key(1, 0), Chain: "random-1"}
 	draw := rules.DrawEndpoint{Map: rules.Endpoints, Capacity: 1}
 
 	base := batch(table, endpoints, verdicts, chain("random-1"), chain("services"),
@@ -77,10 +77,10 @@ func TestKernelContract(t *testing.T) {
 		"the same slot twice":                    {batch(add(element(1, 1)), add(element(1, 2))), false},
 		"deleting a slot":                        {batch(del(element(0, 1))), true},
 		"deleting an empty slot":                 {batch(del(element(7, 1))), false},
-		"an element of a missing set":            {batch(add(rules.Element{Set: rules.Hairpin, Key: key(f, 1, 0)})), false},
-		"a verdict to a missing chain":           {batch(add(rules.Element{Set: rules.ServiceIPs, Key: key(f, 2, 0), Chain: "random-9"})), false},
-		"a verdict to a chain of the same batch": {batch(chain("random-9"), add(rules.Element{Set: rules.ServiceIPs, Key: key(f, 2, 0), Chain: "random-9"})), true},
-		"a verdict before its chain":             {batch(add(rules.Element{Set: rules.ServiceIPs, Key: key(f, 2, 0), Chain: "random-9"}), chain("random-9")), false},
+		"an element of a missing set":            {batch(add(rules.Element{Set: rules.Hairpin, Key: key(1, 0)})), false},
+		"a verdict to a missing chain":           {batch(add(rules.Element{Set: rules.ServiceIPs, Key: key(2, 0), Chain: "random-9"})), false},
+		"a verdict to a chain of the same batch": {batch(chain("random-9"), add(rules.Element{Set: rules.ServiceIPs, Key: key(2, 0), Chain: "random-9"})), true},
+		"a verdict before its chain":             {batch(add(rules.Element{Set: rules.ServiceIPs, Key: key(2, 0), Chain: "random-9"}), chain("random-9")), false},
 		"a rule in a missing chain":              {batch(rule("nowhere", rules.Reject{})), false},
 		"a rule with a missing set":              {batch(rule("services", rules.MatchSet{Set: rules.Hairpin})), false},
 		"a jump to a missing chain":              {batch(rule("services", rules.Jump{Chain: "nowhere"})), false},

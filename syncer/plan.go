@@ -86,7 +86,7 @@ func (p *planner) plan(m *mirror, prefix *Batch, changes []change) *plan {
 func (p *planner) diff(pl *plan, f rules.Family) {
 	i, j := 0, 0
 	for i < len(p.old) || j < len(p.new) {
-		order := 0
+		var order int
 		switch {
 		case i == len(p.old):
 			order = 1

@@ -142,7 +142,7 @@ func (s *Syncer) installGroup(ctx context.Context, group []change, limits Size, 
 func (s *Syncer) apply(ctx context.Context, p *plan, res *Result) error {
 	if !p.batch.Empty() {
 		if err := s.kernel.Apply(ctx, p.batch); err != nil {
-			return err //nolint:wrapcheck // an *Error says it all
+			return err
 		}
 		res.Batches++
 		res.Counts = res.Counts.Add(p.batch.Counts())

@@ -31,23 +31,23 @@ func TestOperationCounts(t *testing.T) {
 		before, after *rules.ServicePort
 		want          syncer.Counts
 	}{
-		"endpoint added":                       {remote(1, v4, 1, 2, 3, 4, 5, 6, 7, 8, 9), remote(1, v4, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10), syncer.Counts{Elements: 1}},
-		"endpoint removed":                     {remote(1, v4, 1, 2, 3), remote(1, v4, 1, 3), syncer.Counts{Elements: 1}},
-		"endpoint replaced":                    {remote(1, v4, 1, 2, 3), remote(1, v4, 1, 3, 4), syncer.Counts{Elements: 2}},
-		"endpoint of slot 0 removed":           {remote(1, v4, 1, 2, 3), remote(1, v4, 2, 3), syncer.Counts{Elements: 3}},
-		"endpoint of slot 0 replaced":          {remote(1, v4, 1, 2, 3), remote(1, v4, 2, 3, 4), syncer.Counts{Elements: 2}},
-		"local endpoint added":                 {remote(1, v4, 1, 3, 5, 7, 9, 11, 13, 15, 17), service(1, v4, 1, 3, 5, 7, 9, 11, 13, 15, 17, 18), syncer.Counts{Elements: 2}},
-		"two frontends, endpoint removed":      {twoFrontends(remote(1, v4, 1, 2, 3)), twoFrontends(remote(1, v4, 1, 3)), syncer.Counts{Elements: 2}},
-		"capacity grows":                       {remote(1, v4, 1, 2), remote(1, v4, 1, 2, 3), syncer.Counts{Elements: 3, Verdicts: 2, Objects: 14}},
-		"weight doubled":                       {weighted(remote(1, v4, 1, 2, 3), 1, 3, 6), weighted(remote(1, v4, 1, 2, 3), 1, 3, 5), syncer.Counts{Elements: 1}},
-		"last endpoint removed":                {remote(1, v4, 1), remote(1, v4), syncer.Counts{Elements: 3, Verdicts: 1}},
-		"first endpoint":                       {remote(1, v4), remote(1, v4, 1), syncer.Counts{Elements: 3, Verdicts: 1, Objects: 2}},
-		"new Service":                          {nil, remote(1, v4, 1, 2, 3), syncer.Counts{Elements: 5, Verdicts: 1, Objects: 14}},
-		"deleted Service":                      {remote(1, v4, 1, 2, 3), nil, syncer.Counts{Elements: 5, Verdicts: 1}},
+		"endpoint added":                       {remote(v4, 1, 2, 3, 4, 5, 6, 7, 8, 9), remote(v4, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10), syncer.Counts{Elements: 1}},
+		"endpoint removed":                     {remote(v4, 1, 2, 3), remote(v4, 1, 3), syncer.Counts{Elements: 1}},
+		"endpoint replaced":                    {remote(v4, 1, 2, 3), remote(v4, 1, 3, 4), syncer.Counts{Elements: 2}},
+		"endpoint of slot 0 removed":           {remote(v4, 1, 2, 3), remote(v4, 2, 3), syncer.Counts{Elements: 3}},
+		"endpoint of slot 0 replaced":          {remote(v4, 1, 2, 3), remote(v4, 2, 3, 4), syncer.Counts{Elements: 2}},
+		"local endpoint added":                 {remote(v4, 1, 3, 5, 7, 9, 11, 13, 15, 17), service(1, v4, 1, 3, 5, 7, 9, 11, 13, 15, 17, 18), syncer.Counts{Elements: 2}},
+		"two frontends, endpoint removed":      {twoFrontends(remote(v4, 1, 2, 3)), twoFrontends(remote(v4, 1, 3)), syncer.Counts{Elements: 2}},
+		"capacity grows":                       {remote(v4, 1, 2), remote(v4, 1, 2, 3), syncer.Counts{Elements: 3, Verdicts: 2, Objects: 14}},
+		"weight doubled":                       {weighted(remote(v4, 1, 2, 3), 1, 3, 6), weighted(remote(v4, 1, 2, 3), 1, 3, 5), syncer.Counts{Elements: 1}},
+		"last endpoint removed":                {remote(v4, 1), remote(v4), syncer.Counts{Elements: 3, Verdicts: 1}},
+		"first endpoint":                       {remote(v4), remote(v4, 1), syncer.Counts{Elements: 3, Verdicts: 1, Objects: 2}},
+		"new Service":                          {nil, remote(v4, 1, 2, 3), syncer.Counts{Elements: 5, Verdicts: 1, Objects: 14}},
+		"deleted Service":                      {remote(v4, 1, 2, 3), nil, syncer.Counts{Elements: 5, Verdicts: 1}},
 		"nothing":                              {service(1, v4, 1, 2, 3), service(1, v4, 3, 2, 1), syncer.Counts{}},
-		"endpoint added of IPv6":               {remote(1, rules.IPv6, 1, 2, 3, 4, 5, 6, 7, 8, 9), remote(1, rules.IPv6, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10), syncer.Counts{Elements: 1}},
-		"back to an earlier capacity's chain":  {remote(1, v4, 1, 2, 3, 4), remote(1, v4, 1), syncer.Counts{Elements: 5, Verdicts: 2, Objects: 2}},
-		"all endpoints replaced, one capacity": {remote(1, v4, 1, 2, 3), remote(1, v4, 4, 5, 6), syncer.Counts{Elements: 6}},
+		"endpoint added of IPv6":               {remote(rules.IPv6, 1, 2, 3, 4, 5, 6, 7, 8, 9), remote(rules.IPv6, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10), syncer.Counts{Elements: 1}},
+		"back to an earlier capacity's chain":  {remote(v4, 1, 2, 3, 4), remote(v4, 1), syncer.Counts{Elements: 5, Verdicts: 2, Objects: 2}},
+		"all endpoints replaced, one capacity": {remote(v4, 1, 2, 3), remote(v4, 4, 5, 6), syncer.Counts{Elements: 6}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -113,7 +113,7 @@ func TestAddressMovesBetweenServices(t *testing.T) {
 // with what is wanted after each that succeeded.
 func TestRandomChanges(t *testing.T) {
 	for seed := range uint64(20) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 0))
 			memory := &syncer.Memory{}
 			faulty := synctest.NewKernel(memory)

@@ -5,6 +5,7 @@ package nstest
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os/exec"
@@ -84,10 +85,10 @@ func onThread(f func() error) error {
 
 // NFT runs nft inside the namespace with the given standard input and returns
 // its output. A failure is an error with what nft said.
-func (ns *NS) NFT(stdin string, args ...string) (string, error) {
+func (ns *NS) NFT(ctx context.Context, stdin string, args ...string) (string, error) {
 	var stdout, stderr bytes.Buffer
 	err := ns.Do(func() error {
-		cmd := exec.Command("nft", args...)
+		cmd := exec.CommandContext(ctx, "nft", args...)
 		cmd.Stdin = strings.NewReader(stdin)
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
 		return cmd.Run()
@@ -101,7 +102,8 @@ func (ns *NS) NFT(stdin string, args ...string) (string, error) {
 // MustNFT is NFT for commands that have to work.
 func (ns *NS) MustNFT(tb testing.TB, stdin string, args ...string) string {
 	tb.Helper()
-	out, err := ns.NFT(stdin, args...)
+	// Listings are wanted in clean-ups too, when the test's context is done.
+	out, err := ns.NFT(context.WithoutCancel(tb.Context()), stdin, args...)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -119,7 +119,7 @@ func (k *Kernel) Apply(ctx context.Context, b *syncer.Batch) error {
 	case None, LoseAnswer:
 	}
 	if err := k.Kernel.Apply(ctx, b); err != nil {
-		return err //nolint:wrapcheck // passed on as it is
+		return err
 	}
 	k.applied = append(k.applied, b)
 	if fault == LoseAnswer {
@@ -136,7 +136,7 @@ func (k *Kernel) Check(ctx context.Context, b *syncer.Batch) error {
 	if err := k.refusal(b); err != nil {
 		return err
 	}
-	return k.Kernel.Check(ctx, b) //nolint:wrapcheck // passed on as it is
+	return k.Kernel.Check(ctx, b)
 }
 
 func (k *Kernel) refusal(b *syncer.Batch) error {
