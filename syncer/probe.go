@@ -24,15 +24,17 @@ func (k *Netlink) Probe(ctx context.Context, cfg rules.Config) error {
 		return err
 	}
 	err = probe.Check(ctx, batch)
-	if err == nil || causeOf(err) != Refused {
-		return err
+	if err == nil {
+		return nil
 	}
-	if missing := probe.missing(ctx, cfg); missing != "" {
-		return &Error{Op: "probe the kernel", Cause: Refused, Err: fmt.Errorf(
-			"it cannot do %q: load the modules nf_tables, nft_chain_nat, nft_ct, nft_nat, nft_masq, nft_reject and nft_numgen,"+
-				" or use a kernel that has them: %w", missing, errors.Unwrap(err))}
+	cause, err := causeOf(err), errors.Unwrap(err)
+	if cause == Refused {
+		if missing := probe.missing(ctx, cfg); missing != "" {
+			err = fmt.Errorf("it cannot do %q: load the modules nf_tables, nft_chain_nat, nft_ct, nft_nat, nft_masq, nft_reject and nft_numgen,"+
+				" or use a kernel that has them: %w", missing, err)
+		}
 	}
-	return err
+	return &Error{Op: "probe the kernel", Cause: cause, Err: err}
 }
 
 // probeBatch makes the skeleton, a random chain and a service port.

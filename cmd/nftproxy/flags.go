@@ -61,7 +61,7 @@ func (f *sourceFlags) open(log *zap.Logger) (proxier.Source, error) {
 	if f.manifests != "" {
 		return proxier.NewManifests(f.manifests, f.nodeName, log), nil
 	}
-	client, err := proxier.NewClient(f.kubeconfig, nil)
+	client, err := proxier.NewClient(f.kubeconfig)
 	if err != nil {
 		return nil, err
 	}

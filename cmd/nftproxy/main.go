@@ -87,8 +87,12 @@ one element of a shared map.`,
 
 // noArgs refuses arguments that are no flags.
 func noArgs(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return usagef("%s: unexpected argument %q", cmd.CommandPath(), args[0])
+	switch {
+	case len(args) == 0:
+		return nil
+	case cmd.HasSubCommands():
+		return usagef("unknown command %q", args[0])
+	default:
+		return usagef("unexpected argument %q of the command %s", args[0], cmd.Name())
 	}
-	return nil
 }

@@ -1,0 +1,85 @@
+# nftproxy: `make help` lists the targets.
+
+GO            ?= go
+GOLANGCI_LINT ?= github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+VERSION       ?= $(shell git describe --tags --always --dirty 2>/dev/null)
+BENCH         ?= .
+BENCHTIME     ?= 3s
+FUZZTIME      ?= 10s
+
+# nft is often where only root looks.
+export PATH := $(PATH):/usr/sbin:/sbin
+
+# Tests make network namespaces: as root, or as root of a user namespace.
+ifneq ($(shell id -u),0)
+EXEC := -exec 'unshare --map-root-user --net'
+endif
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+
+.PHONY: build
+build: ## build bin/nftproxy
+	$(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/nftproxy ./cmd/nftproxy
+
+.PHONY: demo
+demo: nft build ## see it work: no root, no cluster, under a minute
+	bin/nftproxy demo
+
+.PHONY: test
+test: nft ## run all tests but those with an API server
+	$(GO) test -race $(EXEC) ./...
+
+.PHONY: lint
+lint: ## check formatting, style and modules
+	@unformatted=$$(gofmt -l cmd deploy e2e proxier rules syncer); \
+	  if [ -n "$$unformatted" ]; then echo "not formatted, run gofmt -w on:" $$unformatted; exit 1; fi
+	$(GO) mod tidy -diff
+	cd e2e && $(GO) mod tidy -diff
+	$(GO) vet ./...
+	cd e2e && $(GO) vet ./...
+	@echo "golangci-lint (building it takes some minutes the first time)"
+	$(GO) run $(GOLANGCI_LINT) run ./...
+
+.PHONY: bench
+bench: ## measure rule-update latency on this machine's kernel, in a namespace
+	$(GO) test $(EXEC) -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) ./rules ./proxier
+
+.PHONY: fuzz
+fuzz: ## run every fuzz test for FUZZTIME (10s)
+	@for package in ./rules ./proxier; do \
+	  for target in $$($(GO) test -list '^Fuzz' $$package | grep '^Fuzz'); do \
+	    echo "$$package $$target"; \
+	    $(GO) test $$package -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x || exit 1; \
+	  done; \
+	done
+
+# A real kube-apiserver, built from the nested module in e2e/, and Debian's etcd.
+K8S_VERSION := v1.37.2
+K8S_LDFLAGS := -s -w -X k8s.io/component-base/version.gitVersion=$(K8S_VERSION) \
+  -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=37
+
+bin/kube-apiserver: e2e/go.mod
+	@echo "building kube-apiserver (takes about 4 minutes the first time)"
+	cd e2e && $(GO) build -ldflags '$(K8S_LDFLAGS)' -o ../bin/kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver
+	@touch $@
+
+.PHONY: e2e-api
+e2e-api: nft etcd build bin/kube-apiserver ## test against a real API server, with real packets (as root)
+	cd e2e && NFTPROXY_BIN=$(CURDIR)/bin/nftproxy KUBE_APISERVER_BIN=$(CURDIR)/bin/kube-apiserver \
+	  $(GO) test -count=1 -race -v -timeout 5m -run TestAPI .
+
+.PHONY: e2e-unit
+e2e-unit: etcd bin/kube-apiserver ## test the e2e harness itself (as root)
+	cd e2e && KUBE_APISERVER_BIN=$(CURDIR)/bin/kube-apiserver $(GO) test -count=1 -race ./internal/...
+
+# What tests and the demo need beside Go is installed where this runs as root
+# beside a package manager that is known; elsewhere the one command is printed.
+.PHONY: nft
+nft:
+	@command -v nft >/dev/null || sh deploy/install.sh nft nftables nftables nftables
+
+.PHONY: etcd
+etcd:
+	@command -v etcd >/dev/null || sh deploy/install.sh etcd etcd-server etcd etcd
