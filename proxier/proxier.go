@@ -98,11 +98,12 @@ func (p *Proxier) Run(ctx context.Context) error {
 
 // Apply implements Handler.
 func (p *Proxier) Apply(changes Changes) {
+	now := p.opts.Clock.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.tracker.Apply(changes) {
 		if p.oldest.IsZero() {
-			p.oldest = p.opts.Clock.Now()
+			p.oldest = now
 		}
 		p.wakeUp()
 	}

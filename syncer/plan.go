@@ -79,6 +79,7 @@ func (p *planner) plan(m *mirror, prefix *Batch, changes []change) *plan {
 	p.addShared(pl, m)
 	p.addChains(pl, m)
 	p.addElements(pl)
+	p.groups = nil // those of a whole ruleset are large
 	return pl
 }
 
