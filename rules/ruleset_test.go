@@ -128,11 +128,11 @@ func TestMarkRules(t *testing.T) {
 		{"another bit", Config{MasqueradeAll: true, MasqueradeMark: 1}, "ip daddr @cluster-ips meta mark set meta mark | 0x00000001"},
 	} {
 		chain := Skeleton(c.cfg, IPv4)[0]
-		got := ""
+		var text []byte
 		for _, rule := range chain.Rules[:len(chain.Rules)-1] {
-			got += string(rule.AppendText(nil, IPv4))
+			text = rule.AppendText(text, IPv4)
 		}
-		if chain.Name != chainServices || got != c.want {
+		if got := string(text); chain.Name != chainServices || got != c.want {
 			t.Errorf("%s: chain %s has %q, want %q", c.name, chain.Name, got, c.want)
 		}
 	}
