@@ -25,9 +25,10 @@ const (
 	// answerBytes is what one answer occupies of the receive buffer: the kernel
 	// counts the memory of its packet, not the message in it.
 	answerBytes = 1280
-	// answerTimeout is how long an answer may take. The kernel works while it takes
-	// the batch: 4 s were measured for a million elements.
-	answerTimeout = time.Minute
+	// answerTimeout is how long an answer may take, at least. The kernel works while
+	// it takes the batch, so answers are there at once: 4 s were measured for a
+	// million elements.
+	answerTimeout = 30 * time.Second
 )
 
 // Netlink is the kernel, by way of one netlink socket. After any error the socket
@@ -41,6 +42,7 @@ type Netlink struct {
 
 	conn   *nftables.Conn
 	socket *netlink.Conn // the socket of conn
+	until  time.Time     // how long socket waits for answers
 	limits Size
 }
 
@@ -112,7 +114,7 @@ func (k *Netlink) Close() error {
 		return nil
 	}
 	err := k.conn.CloseLasting()
-	k.conn, k.socket = nil, nil
+	k.conn, k.socket, k.until = nil, nil, time.Time{}
 	if err != nil {
 		return fmt.Errorf("close the netlink socket: %w", err)
 	}
@@ -193,17 +195,34 @@ func (k *Netlink) send(ctx context.Context, op string, b *Batch, more func()) (e
 }
 
 // deadline bounds how long answers are waited for, by answerTimeout and by the
-// context.
-func (k *Netlink) deadline(ctx context.Context) (stop func() bool, err error) {
-	deadline := time.Now().Add(answerTimeout)
-	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
-		deadline = d
+// context. Call stop when they are in.
+//
+// A deadline is set for twice that time and used again while enough of it is left:
+// to set one makes the runtime wake another thread, which takes longer than the
+// kernel takes for a small batch.
+func (k *Netlink) deadline(ctx context.Context) (stop func(), err error) {
+	now := time.Now()
+	until, bounded := ctx.Deadline()
+	switch {
+	case bounded && until.Before(now.Add(answerTimeout)):
+	case k.until.Before(now.Add(answerTimeout)):
+		until = now.Add(2 * answerTimeout)
+	default:
+		until = k.until
 	}
-	if err := k.socket.SetReadDeadline(deadline); err != nil {
-		return nil, fmt.Errorf("set the deadline: %w", err)
+	if until != k.until {
+		if err := k.socket.SetReadDeadline(until); err != nil {
+			return nil, fmt.Errorf("set the deadline: %w", err)
+		}
+		k.until = until
 	}
 	socket := k.socket
-	return context.AfterFunc(ctx, func() { _ = socket.SetReadDeadline(time.Unix(1, 0)) }), nil
+	running := context.AfterFunc(ctx, func() { _ = socket.SetReadDeadline(time.Unix(1, 0)) })
+	return func() {
+		if !running() {
+			k.until = time.Time{} // has passed, or is about to
+		}
+	}, nil
 }
 
 func (k *Netlink) tableOf(f rules.Family) *nftables.Table {
