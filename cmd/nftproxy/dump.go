@@ -62,7 +62,7 @@ An object that cannot be used is reported on standard error, and the exit status
 				return err
 			}
 			if against != "" {
-				err = d.printAgainst(cmd.OutOrStdout(), proxier.NewManifests(against, source.nodeName, zap.NewNop()))
+				err = d.printAgainst(cmd.OutOrStdout(), against, source.nodeName)
 			} else {
 				err = d.print(cmd.OutOrStdout(), format)
 			}
@@ -115,11 +115,16 @@ func (p *switchedPrinter) Apply(ctx context.Context, b *syncer.Batch) error {
 
 // load makes the objects of the source those that are wanted.
 func (d *dumper) load(source proxier.Source) error {
-	first := &firstLists{tracker: proxier.NewTracker(d.cfg.WithDefaults().Families), report: d.report}
+	first := &firstLists{tracker: d.newTracker(), report: d.report}
 	if err := first.wait(d.ctx, source); err != nil {
 		return err
 	}
-	changes := first.tracker.TakeChanges()
+	return d.sync(first.tracker)
+}
+
+// sync makes what a tracker has those objects that are wanted, and no others.
+func (d *dumper) sync(tracker *proxier.Tracker) error {
+	changes := tracker.TakeChanges()
 	gone := d.known
 	d.known = map[rules.ServicePortKey]bool{}
 	for _, c := range changes {
@@ -156,14 +161,28 @@ func (d *dumper) print(out io.Writer, format string) error {
 	return d.syncer.Wanted().WriteText(out)
 }
 
-// printAgainst prints the batch that leads from what is loaded to the other source.
-func (d *dumper) printAgainst(out io.Writer, other proxier.Source) error {
-	d.kernel.out = out
-	if err := d.load(other); err != nil {
+// printAgainst prints the batch that leads from what is loaded to the manifests of
+// a path.
+func (d *dumper) printAgainst(out io.Writer, path, nodeName string) error {
+	changes, problems, err := proxier.LoadManifests(path, nodeName)
+	if err != nil {
 		return err
 	}
-	_, err := fmt.Fprintln(d.stderr, d.kernel.counts)
+	for _, problem := range problems {
+		d.report(problem)
+	}
+	tracker := d.newTracker()
+	tracker.Apply(changes)
+	d.kernel.out = out
+	if err := d.sync(tracker); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(d.stderr, d.kernel.counts)
 	return err
+}
+
+func (d *dumper) newTracker() *proxier.Tracker {
+	return proxier.NewTracker(d.cfg.WithDefaults().Families)
 }
 
 // firstLists is a Handler that waits for the first full lists.
