@@ -45,9 +45,10 @@ func (p *Proxier) loop(ctx context.Context) error {
 func (p *Proxier) sync(ctx context.Context, changes []syncer.Change, queued time.Duration, full bool) bool {
 	report := Report{Queued: queued}
 	start := p.opts.Clock.Now()
-	report.Result, report.Err = p.syncer.Sync(ctx, changes)
-	if full && report.Err == nil && !report.Full {
-		report.Result, report.Err = p.syncer.Resync(ctx)
+	if full {
+		report.Result, report.Err = p.syncer.Resync(ctx, changes)
+	} else {
+		report.Result, report.Err = p.syncer.Sync(ctx, changes)
 	}
 	report.Took = p.opts.Clock.Since(start)
 	p.logSync(ctx, report, len(changes))

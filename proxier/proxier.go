@@ -45,8 +45,8 @@ type Report struct {
 	syncer.Result
 	// Err is why the sync failed, nil if it did not.
 	Err error
-	// Queued is how long the oldest change waited for the sync to begin, 0 if none
-	// did.
+	// Queued is how long the oldest change waited for the sync to begin, and was
+	// resolved; 0 if there was none.
 	Queued time.Duration
 	// Took is the duration of the sync, until the kernel's answer.
 	Took time.Duration
@@ -136,9 +136,10 @@ func (p *Proxier) take() (changes []syncer.Change, queued time.Duration, synced 
 	if !p.synced {
 		return nil, 0, false
 	}
+	changes = p.tracker.TakeChanges()
 	if !p.oldest.IsZero() {
 		queued = p.opts.Clock.Since(p.oldest)
 	}
 	p.oldest = time.Time{}
-	return p.tracker.TakeChanges(), queued, true
+	return changes, queued, true
 }

@@ -57,8 +57,6 @@ type Set struct {
 	Name  string
 	Key   []Field
 	Value ValueType
-	// Shared is true if several service ports may want the same element.
-	Shared bool
 }
 
 // Sets returns all sets and maps, indexed by SetID.
@@ -74,11 +72,11 @@ func Sets() []Set {
 func (id SetID) Set() Set {
 	switch id {
 	case ClusterIPs:
-		return Set{ID: id, Name: "cluster-ips", Key: []Field{DestAddr}, Shared: true}
+		return Set{ID: id, Name: "cluster-ips", Key: []Field{DestAddr}}
 	case NoEndpointsReject:
 		return Set{ID: id, Name: "no-endpoints-reject", Key: []Field{DestAddr, L4Proto, DestPort}}
 	case Hairpin:
-		return Set{ID: id, Name: "hairpin", Key: []Field{SourceAddr, DestAddr, L4Proto, DestPort}, Shared: true}
+		return Set{ID: id, Name: "hairpin", Key: []Field{SourceAddr, DestAddr, L4Proto, DestPort}}
 	case ServiceIPs:
 		return Set{ID: id, Name: "service-ips", Key: []Field{DestAddr, L4Proto, DestPort}, Value: VerdictValue}
 	case Endpoints:

@@ -100,7 +100,7 @@ func TestRefusedServices(t *testing.T) {
 				t.Errorf("a change elsewhere: %+v", res)
 			}
 			faulty.RefuseElements(nil)
-			if _, err := s.Resync(t.Context()); err != nil {
+			if _, err := s.Resync(t.Context(), nil); err != nil {
 				t.Fatal(err)
 			}
 			checkMemory(t, memory, s)
@@ -146,6 +146,47 @@ func TestTwoServicesWithOneAddress(t *testing.T) {
 			t.Errorf("refused:\n%s", diff)
 		}
 	})
+}
+
+// TestConflictEnds gives the refused one its frontend as soon as the other lets go of
+// it, though it did not change itself, and whatever fits into a batch.
+func TestConflictEnds(t *testing.T) {
+	one, two := service(1, rules.IPv4, 1), service(2, rules.IPv4, 2)
+	two.Frontends = one.Frontends
+	moved := service(1, rules.IPv4, 1)
+	moved.Frontends = service(9, rules.IPv4).Frontends
+	for name, release := range map[string][]syncer.Change{"the other goes": gone(one), "the other moves": set(moved)} {
+		t.Run(name, func(t *testing.T) {
+			memory := &syncer.Memory{}
+			s := newSyncer(t, memory, rules.Config{})
+			if res, err := s.Sync(t.Context(), set(one, two)); err != nil || len(res.Refused) != 1 {
+				t.Fatalf("result %+v, error %v", res, err)
+			}
+			mustSync(t, s, set(service(3, rules.IPv4, 3))) // it is not reported again
+			mustSync(t, s, release)
+			checkMemory(t, memory, s)
+		})
+	}
+}
+
+// TestConflictOverBatches moves frontends between many Services though little fits
+// into a batch.
+func TestConflictOverBatches(t *testing.T) {
+	const n = 500
+	memory := &syncer.Memory{}
+	small := synctest.NewKernel(memory)
+	small.Limit(syncer.Size{Bytes: 60_000, Messages: 1 << 20})
+	s := newSyncer(t, small, rules.Config{})
+	var before, after []*rules.ServicePort
+	for i := range n {
+		before = append(before, service(n+i, rules.IPv4, i))
+		heir := service(i, rules.IPv4, i) // sorts before the one that has the frontend
+		heir.Frontends = before[i].Frontends
+		after = append(after, heir)
+	}
+	mustSync(t, s, set(before...))
+	mustSync(t, s, append(set(after...), gone(before...)...))
+	checkMemory(t, memory, s)
 }
 
 // TestInvalidServicePort does not even reach the kernel.
@@ -217,7 +258,7 @@ func TestSmallSocketBuffers(t *testing.T) {
 	}
 	checkListing(t, ns, s)
 	mustSync(t, s, gone(all...))
-	if _, err := s.Resync(t.Context()); err != nil {
+	if _, err := s.Resync(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	checkListing(t, ns, s)

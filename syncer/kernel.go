@@ -14,8 +14,7 @@ type Kernel interface {
 	// State returns which of our objects exist.
 	State(ctx context.Context, families []rules.Family) (State, error)
 	// Apply commits the batch. With a nil error all of it is in force. Otherwise
-	// the error is an *Error: Refused means that nothing was changed, any other
-	// cause that the outcome is not known.
+	// the error is an *Error, and unless its cause is Unknown nothing was changed.
 	Apply(ctx context.Context, b *Batch) error
 	// Check returns nil if the kernel would take the batch, and an *Error as from
 	// Apply if not. It changes nothing.

@@ -3,6 +3,9 @@ package syncer_test
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/rules"
@@ -74,6 +77,8 @@ func TestKernelContract(t *testing.T) {
 		"a new slot":                             {batch(add(element(1, 2))), true},
 		"a slot with another endpoint":           {batch(del(element(0, 1)), add(element(0, 2))), true},
 		"a filled slot":                          {batch(add(element(0, 2))), false},
+		"the same element again":                 {batch(add(element(0, 1))), true},
+		"the same verdict again":                 {batch(add(dispatch)), true},
 		"the same slot twice":                    {batch(add(element(1, 1)), add(element(1, 2))), false},
 		"deleting a slot":                        {batch(del(element(0, 1))), true},
 		"deleting an empty slot":                 {batch(del(element(7, 1))), false},
@@ -169,6 +174,56 @@ func TestProbe(t *testing.T) {
 	if listing := ns.MustNFT(t, "", "list", "ruleset"); listing != "" {
 		t.Errorf("the probe left something behind:\n%s", listing)
 	}
+}
+
+// TestProbeNamesWhatIsMissing asks kernels that lack something.
+func TestProbeNamesWhatIsMissing(t *testing.T) {
+	lacks := func(lacks func(syncer.Op) bool) fakeKernel { return fakeKernel{lacks: lacks} }
+	tests := map[string]struct {
+		kernel fakeKernel
+		want   string
+	}{
+		"nf_tables":    {fakeKernel{stateErr: &syncer.Error{Op: "list", Cause: syncer.Refused, Err: syscall.EOPNOTSUPP}}, "the kernel has no nf_tables"},
+		"privileges":   {fakeKernel{stateErr: &syncer.Error{Op: "list", Cause: syncer.Forbidden, Err: syscall.EPERM}}, "forbidden"},
+		"maps":         {lacks(func(op syncer.Op) bool { return op.Verb == syncer.AddSet && op.Set == rules.Endpoints }), `cannot do "add map ip nftproxy endpoints`},
+		"nat chains":   {lacks(func(op syncer.Op) bool { return op.Verb == syncer.AddChain && op.Chain.Name == "nat-output" }), `cannot do "add chain ip nftproxy nat-output`},
+		"numgen":       {lacksStatement(func(s rules.Statement) bool { _, ok := s.(rules.DrawEndpoint); return ok }), "numgen random mod 2 map @endpoints"},
+		"masquerading": {lacksStatement(func(s rules.Statement) bool { _, ok := s.(rules.Masquerade); return ok }), "masquerade fully-random"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			err := syncer.Examine(t.Context(), rules.Config{}.WithDefaults(), test.kernel)
+			if err == nil || !strings.Contains(err.Error(), test.want) || !strings.HasPrefix(err.Error(), "probe the kernel: ") {
+				t.Errorf("got %v, want %q in it", err, test.want)
+			}
+		})
+	}
+	if err := syncer.Examine(t.Context(), rules.Config{}.WithDefaults(), fakeKernel{}); err != nil {
+		t.Errorf("a kernel that lacks nothing: %v", err)
+	}
+}
+
+// fakeKernel refuses batches with an operation that it lacks.
+type fakeKernel struct {
+	stateErr error
+	lacks    func(syncer.Op) bool
+}
+
+func lacksStatement(is func(rules.Statement) bool) fakeKernel {
+	return fakeKernel{lacks: func(op syncer.Op) bool {
+		return op.Verb == syncer.AddRule && slices.ContainsFunc(op.Rule, is)
+	}}
+}
+
+func (k fakeKernel) State(context.Context, []rules.Family) (syncer.State, error) {
+	return nil, k.stateErr
+}
+
+func (k fakeKernel) Check(_ context.Context, b *syncer.Batch) error {
+	if k.lacks != nil && slices.ContainsFunc(b.Ops(), k.lacks) {
+		return &syncer.Error{Op: "check", Cause: syncer.Refused, Err: syscall.EOPNOTSUPP}
+	}
+	return nil
 }
 
 func TestCanceledContext(t *testing.T) {

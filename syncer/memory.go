@@ -203,8 +203,11 @@ func (t *memoryTable) addElements(op Op) error {
 		return errMissing("set", op.Set.Set().Name)
 	}
 	for _, e := range op.Elements {
-		if _, ok := s.elements[e.Key]; ok {
+		// The same element again is taken, whatever its comment says.
+		if old, ok := s.elements[e.Key]; ok && (old.Chain != e.Chain || old.Endpoint != e.Endpoint) {
 			return errExists("element", string(e.AppendKey(nil)))
+		} else if ok {
+			continue
 		}
 		if e.Set != op.Set || e.Key.Addr.Is4() != (op.Family == rules.IPv4) {
 			return fmt.Errorf("element %s does not fit", e.AppendText(nil))

@@ -72,7 +72,7 @@ func (k *Netlink) open() error {
 			return k.prepare(c)
 		}))
 	if err != nil {
-		return kernelError("open a netlink socket", err)
+		return openError(err)
 	}
 	k.conn = conn
 	return nil
@@ -360,13 +360,38 @@ func kernelError(op string, err error) error {
 		err = fmt.Errorf("%w: run as root or with CAP_NET_ADMIN", err)
 	case errors.Is(err, syscall.EMSGSIZE):
 		cause = TooLarge
-	case errors.Is(err, syscall.EPROTONOSUPPORT), errors.Is(err, syscall.EAFNOSUPPORT):
-		cause = Refused
-		err = fmt.Errorf("%w: the kernel has no nf_tables, load the module or use a kernel with CONFIG_NF_TABLES", err)
 	case isRefusal(err):
 		cause = Refused
 	}
-	return &Error{Op: op, Cause: cause, Err: err}
+	return &Error{Op: op, Cause: cause, Err: shortened(err)}
+}
+
+// openError says what an error of opening the socket means. None is a refusal of a
+// batch: descriptors that ran out, for example, may be there again soon.
+func openError(err error) error {
+	const op = "open a netlink socket"
+	switch {
+	case errors.Is(err, syscall.EPERM), errors.Is(err, syscall.EACCES):
+		return kernelError(op, err)
+	case errors.Is(err, syscall.EPROTONOSUPPORT), errors.Is(err, syscall.EAFNOSUPPORT):
+		return &Error{Op: op, Cause: Refused, Err: noNFTables(err)}
+	default:
+		return &Error{Op: op, Cause: Unknown, Err: err}
+	}
+}
+
+func noNFTables(err error) error {
+	return fmt.Errorf("%w: the kernel has no nf_tables, load the module or use a kernel with CONFIG_NF_TABLES", err)
+}
+
+// shortened keeps the first answers of a batch that all went wrong: there may be
+// thousands.
+func shortened(err error) error {
+	const most = 3
+	if leaves := errorLeaves(err); len(leaves) > most {
+		return fmt.Errorf("%w (and %d more errors)", errors.Join(leaves[:most]...), len(leaves)-most)
+	}
+	return err
 }
 
 // isRefusal reports whether all answers that are errors are of those with which

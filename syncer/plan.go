@@ -2,6 +2,8 @@ package syncer
 
 import (
 	"cmp"
+	"iter"
+	"net/netip"
 	"slices"
 
 	"github.com/nftproxy/nftproxy/rules"
@@ -10,10 +12,18 @@ import (
 // mirror is what the kernel is known to hold.
 type mirror struct {
 	services map[rules.ServicePortKey]*rules.Compiled
+	// holders says which service port has a frontend. No two can.
+	holders map[heldFrontend]rules.ServicePortKey
 	// owners counts the service ports that want an element of a shared set.
 	owners map[sharedElement]int
 	// chains holds the names of the chains that were added for elements.
 	chains map[familyChain]bool
+}
+
+// heldFrontend is an address and port of a protocol.
+type heldFrontend struct {
+	addr     netip.AddrPort
+	protocol rules.Protocol
 }
 
 type sharedElement struct {
@@ -30,6 +40,7 @@ type familyChain struct {
 func newMirror() *mirror {
 	return &mirror{
 		services: map[rules.ServicePortKey]*rules.Compiled{},
+		holders:  map[heldFrontend]rules.ServicePortKey{},
 		owners:   map[sharedElement]int{},
 		chains:   map[familyChain]bool{},
 	}
@@ -45,8 +56,11 @@ type change struct {
 type plan struct {
 	batch   *Batch
 	changes []change
-	owners  map[sharedElement]int // changes of mirror.owners
-	chains  []familyChain         // additions to mirror.chains
+	// conflicts are the changes left out, since another service port has one of their
+	// frontends.
+	conflicts []change
+	owners    map[sharedElement]int // changes of mirror.owners
+	chains    []familyChain         // additions to mirror.chains
 }
 
 // elementGroup collects the elements of one operation.
@@ -66,12 +80,13 @@ type planner struct {
 // plan returns the batch that brings the changes to what the mirror describes.
 // It comes after prefix in the same batch, if there is one.
 func (p *planner) plan(m *mirror, prefix *Batch, changes []change) *plan {
-	pl := &plan{batch: prefix, changes: changes, owners: map[sharedElement]int{}}
+	pl := &plan{batch: prefix, owners: map[sharedElement]int{}}
 	if pl.batch == nil {
 		pl.batch = &Batch{}
 	}
+	pl.changes, pl.conflicts = m.claim(changes)
 	p.groups = map[elementGroup][]rules.Element{}
-	for _, c := range changes {
+	for _, c := range pl.changes {
 		p.old = m.services[c.key].AppendElements(p.old[:0])
 		p.new = c.next.AppendElements(p.new[:0])
 		p.diff(pl, c.key.Family)
@@ -81,6 +96,56 @@ func (p *planner) plan(m *mirror, prefix *Batch, changes []change) *plan {
 	p.addElements(pl)
 	p.groups = nil // those of a whole ruleset are large
 	return pl
+}
+
+// claim separates the changes that can be made together from those whose frontends
+// are another service port's. A frontend that a change gives up is free for the
+// others; what a change that is left out would have given up is not.
+func (m *mirror) claim(changes []change) (possible, conflicts []change) {
+	possible = changes
+	for {
+		holder := map[heldFrontend]rules.ServicePortKey{} // zero: given up
+		for _, c := range possible {
+			for f := range frontendsOf(m.services[c.key]) {
+				holder[f] = rules.ServicePortKey{}
+			}
+		}
+		fits := func(c change) bool {
+			for f := range frontendsOf(c.next) {
+				by, changed := holder[f]
+				if !changed {
+					by = m.holders[f]
+				}
+				if by != (rules.ServicePortKey{}) && by != c.key {
+					return false
+				}
+			}
+			for f := range frontendsOf(c.next) {
+				holder[f] = c.key
+			}
+			return true
+		}
+		first := slices.IndexFunc(possible, func(c change) bool { return !fits(c) })
+		if first < 0 {
+			return possible, conflicts
+		}
+		conflicts = append(conflicts, possible[first])
+		possible = slices.Delete(slices.Clone(possible), first, first+1)
+	}
+}
+
+// frontendsOf yields the frontends that a service port holds.
+func frontendsOf(c *rules.Compiled) iter.Seq[heldFrontend] {
+	return func(yield func(heldFrontend) bool) {
+		if c == nil {
+			return
+		}
+		for _, f := range c.Frontends {
+			if !yield(heldFrontend{f.Addr, c.Protocol}) {
+				return
+			}
+		}
+	}
 }
 
 // diff merges the two sorted lists and notes what differs.
@@ -192,6 +257,14 @@ func (p *planner) addElements(pl *plan) {
 // commit brings the mirror to what the kernel holds after the plan's batch.
 func (m *mirror) commit(pl *plan) {
 	for _, c := range pl.changes {
+		for f := range frontendsOf(m.services[c.key]) {
+			if m.holders[f] == c.key {
+				delete(m.holders, f)
+			}
+		}
+		for f := range frontendsOf(c.next) {
+			m.holders[f] = c.key
+		}
 		if c.next == nil {
 			delete(m.services, c.key)
 		} else {

@@ -19,22 +19,44 @@ func (k *Netlink) Probe(ctx context.Context, cfg rules.Config) error {
 		return err
 	}
 	defer func() { _ = probe.Close() }() // only its socket, nothing depends on that
+	return examine(ctx, cfg, probe)
+}
+
+// prober is what a probe needs of a kernel.
+type prober interface {
+	State(ctx context.Context, families []rules.Family) (State, error)
+	Check(ctx context.Context, b *Batch) error
+}
+
+// examine returns nil if the kernel can do everything, else an error that says what
+// it cannot do.
+func examine(ctx context.Context, cfg rules.Config, kernel prober) error {
+	const op = "probe the kernel"
+	// A kernel without nf_tables answers a batch once, whatever is in it, and a
+	// listing as any other request.
+	if _, err := kernel.State(ctx, cfg.Families); err != nil {
+		cause, err := causeOf(err), errors.Unwrap(err)
+		if cause == Refused {
+			err = noNFTables(err)
+		}
+		return &Error{Op: op, Cause: cause, Err: err}
+	}
 	batch, err := probeBatch(cfg)
 	if err != nil {
 		return err
 	}
-	err = probe.Check(ctx, batch)
+	err = kernel.Check(ctx, batch)
 	if err == nil {
 		return nil
 	}
 	cause, err := causeOf(err), errors.Unwrap(err)
 	if cause == Refused {
-		if missing := probe.missing(ctx, cfg); missing != "" {
-			err = fmt.Errorf("it cannot do %q: load the modules nf_tables, nft_chain_nat, nft_ct, nft_nat, nft_masq, nft_reject and nft_numgen,"+
-				" or use a kernel that has them: %w", missing, err)
+		if what := missing(ctx, cfg, kernel); what != "" {
+			err = fmt.Errorf("it cannot do %q: load the modules nf_tables, nft_chain_nat, nft_ct, nft_nat, nft_masq, nft_reject"+
+				" and nft_numgen, or use a kernel that has them: %w", what, err)
 		}
 	}
-	return &Error{Op: "probe the kernel", Cause: cause, Err: err}
+	return &Error{Op: op, Cause: cause, Err: err}
 }
 
 // probeBatch makes the skeleton, a random chain and a service port.
@@ -59,28 +81,31 @@ func probeBatch(cfg rules.Config) (*Batch, error) {
 	return b, nil
 }
 
-// missing returns the first rule, in nft syntax, that the kernel refuses in a chain
-// of its own.
-func (k *Netlink) missing(ctx context.Context, cfg rules.Config) string {
+// missing returns the first thing, in nft syntax, that the kernel refuses: a set, a
+// chain, or a rule in a chain of its own.
+func missing(ctx context.Context, cfg rules.Config, kernel prober) string {
 	for _, f := range cfg.Families {
-		for _, c := range append(rules.Skeleton(cfg, f), rules.RandomChain(2)) {
-			b := &Batch{}
-			b.Add(Op{Verb: AddTable, Family: f})
-			for _, set := range rules.Sets() {
-				b.Add(Op{Verb: AddSet, Family: f, Set: set.ID})
+		b := &Batch{}
+		b.Add(Op{Verb: AddTable, Family: f})
+		for _, set := range rules.Sets() {
+			op := Op{Verb: AddSet, Family: f, Set: set.ID}
+			b.Add(op)
+			if kernel.Check(ctx, b) != nil {
+				return string(op.appendText(nil))
 			}
-			for _, other := range rules.Skeleton(cfg, f) {
-				if other.Base == nil && other.Name != c.Name {
-					addChain(b, f, other)
-				}
+		}
+		skeleton := rules.Skeleton(cfg, f)
+		for _, c := range append(skeleton, rules.RandomChain(2)) {
+			op := Op{Verb: AddChain, Family: f, Chain: rules.Chain{Name: c.Name, Base: c.Base}}
+			b.Add(op)
+			if kernel.Check(ctx, b) != nil {
+				return string(op.appendText(nil))
 			}
-			addChain(b, f, c)
-			if k.Check(ctx, b) != nil {
-				return "chain " + f.Keyword() + " " + c.Name
-			}
+		}
+		for _, c := range append(skeleton, rules.RandomChain(2)) {
 			for _, rule := range c.Rules {
 				b.Add(Op{Verb: AddRule, Family: f, Name: c.Name, Rule: rule})
-				if k.Check(ctx, b) != nil {
+				if kernel.Check(ctx, b) != nil {
 					return string(rule.AppendText(nil, f))
 				}
 			}

@@ -3,6 +3,7 @@ package syncer
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -19,7 +20,10 @@ type Syncer struct {
 
 	wanted    map[rules.ServicePortKey]*rules.Compiled
 	installed *mirror // nil while the kernel's state is not known
-	planner   planner
+	// conflicting holds the service ports that are not installed since another one has
+	// one of their frontends.
+	conflicting map[rules.ServicePortKey]bool
+	planner     planner
 }
 
 // New returns a Syncer that has nothing to install yet. An error says what is
@@ -29,7 +33,10 @@ func New(kernel Kernel, cfg rules.Config) (*Syncer, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("ruleset configuration: %w", err)
 	}
-	return &Syncer{kernel: kernel, cfg: cfg, wanted: map[rules.ServicePortKey]*rules.Compiled{}}, nil
+	return &Syncer{
+		kernel: kernel, cfg: cfg, wanted: map[rules.ServicePortKey]*rules.Compiled{},
+		conflicting: map[rules.ServicePortKey]bool{},
+	}, nil
 }
 
 // Change is the newest state of a service port.
@@ -69,9 +76,12 @@ func (s *Syncer) Sync(ctx context.Context, changes []Change) (Result, error) {
 	return res, err
 }
 
-// Resync writes the whole ruleset, whatever the kernel holds.
-func (s *Syncer) Resync(ctx context.Context) (Result, error) {
-	return s.resync(ctx, Result{})
+// Resync takes changes as Sync does, and writes the whole ruleset, whatever the
+// kernel holds.
+func (s *Syncer) Resync(ctx context.Context, changes []Change) (Result, error) {
+	var res Result
+	s.compile(changes, &res)
+	return s.resync(ctx, res)
 }
 
 // compile brings wanted up to date and returns what differs from what is installed,
@@ -93,9 +103,17 @@ func (s *Syncer) compile(changes []Change, res *Result) []change {
 		return nil
 	}
 	dirty := make([]change, 0, len(changes))
+	add := func(key rules.ServicePortKey) {
+		if next := s.wanted[key]; next != s.installed.services[key] {
+			dirty = append(dirty, change{key, next})
+		}
+	}
 	for _, c := range changes {
-		if next := s.wanted[c.Key]; next != s.installed.services[c.Key] {
-			dirty = append(dirty, change{c.Key, next})
+		add(c.Key)
+	}
+	if len(dirty) > 0 { // what is in the way of others may have gone
+		for key := range s.conflicting {
+			add(key)
 		}
 	}
 	sortChanges(dirty)
@@ -105,6 +123,10 @@ func (s *Syncer) compile(changes []Change, res *Result) []change {
 // install sends the sorted changes in as few batches as the limits allow. With an error
 // the kernel's state is not known any more.
 func (s *Syncer) install(ctx context.Context, changes []change, limits Size, res *Result) error {
+	// What gives up frontends goes first: another batch may need them.
+	slices.SortStableFunc(changes, func(a, b change) int {
+		return cmp.Compare(s.freed(b), s.freed(a))
+	})
 	for len(changes) > 0 {
 		n := s.fitting(changes, limits)
 		if err := s.installGroup(ctx, changes[:n], limits, res); err != nil {
@@ -114,6 +136,17 @@ func (s *Syncer) install(ctx context.Context, changes []change, limits Size, res
 		changes = changes[n:]
 	}
 	return nil
+}
+
+// freed returns how many frontends a change gives up.
+func (s *Syncer) freed(c change) int {
+	n := 0
+	for f := range frontendsOf(s.installed.services[c.key]) {
+		if !slices.Contains(slices.Collect(frontendsOf(c.next)), f) {
+			n++
+		}
+	}
+	return n
 }
 
 // installGroup sends one batch, or two halves if that exceeds the limits. If the
@@ -148,8 +181,20 @@ func (s *Syncer) apply(ctx context.Context, p *plan, res *Result) error {
 		res.Counts = res.Counts.Add(p.batch.Counts())
 	}
 	s.installed.commit(p)
+	for _, c := range p.changes {
+		delete(s.conflicting, c.key)
+	}
+	for _, c := range p.conflicts {
+		if !s.conflicting[c.key] {
+			s.conflicting[c.key] = true
+			res.Refused = append(res.Refused, Refusal{c.key, errConflict})
+		}
+	}
 	return nil
 }
+
+// errConflict is why a service port is refused before it reaches the kernel.
+var errConflict = errors.New("another service port has one of its addresses and ports")
 
 // fitting estimates how many of the changes, at least one, fit into a batch.
 func (s *Syncer) fitting(changes []change, limits Size) int {

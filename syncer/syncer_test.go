@@ -159,7 +159,7 @@ func TestKernelEqualsText(t *testing.T) {
 		mustSync(t, s, set(randomService(random)))
 	}
 	// Chains stay until the next resync once they were used.
-	if _, err := s.Resync(t.Context()); err != nil {
+	if _, err := s.Resync(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	checkListing(t, ns, s)
@@ -195,7 +195,7 @@ func TestBatchTextLoads(t *testing.T) {
 	for range 50 {
 		mustSync(t, s, set(randomService(random)))
 	}
-	if _, err := s.Resync(t.Context()); err != nil {
+	if _, err := s.Resync(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	var all strings.Builder
