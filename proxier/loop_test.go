@@ -132,18 +132,20 @@ func TestChangesDuringASyncAreMerged(t *testing.T) {
 	b := start(t, Options{})
 	b.handler.Synced()
 	b.report()
-	b.kernel.Slow(100 * time.Millisecond)
+	release := b.kernel.Hold()
+	b.handler.Apply(b.web(1))
+	b.kernel.WaitHeld()
 	const n = 50
 	for i := range n {
-		b.handler.Apply(b.web(i + 1))
+		b.handler.Apply(b.web(i + 2))
 	}
-	syncs, elements := 0, 0
-	for ; elements < 2*n; syncs++ {
-		elements += b.report().Counts.Elements
+	release()
+	for i, want := range []int{2, 2 * n} {
+		if r := b.report(); r.Counts.Elements != want {
+			t.Errorf("sync %d: %+v, want %d elements", i, r, want)
+		}
 	}
-	if syncs > 3 {
-		t.Errorf("%d syncs for changes that came during the first", syncs)
-	}
+	b.quiet()
 }
 
 func TestMinSyncPeriod(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/stat"
 	"gonum.org/v1/gonum/stat/distuv"
 
@@ -158,7 +159,8 @@ func (h *host) connect(ctx context.Context, n int) error {
 }
 
 // TestDistribution connects 60,000 times and compares the endpoints' parts with
-// what they should be: a fair proxy fails one run in a thousand, an unfair one all.
+// what they should be, by a chi-squared test at 0.001. A fair proxy exceeds its limit
+// once in a thousand times, and only a second sample that does too is a failure.
 func TestDistribution(t *testing.T) {
 	const connections = 60_000
 	equal := func(n int) []uint16 {
@@ -192,24 +194,47 @@ func TestDistribution(t *testing.T) {
 					addrs, shares, sum = append(addrs, addr), append(shares, float64(w)), sum+float64(w)
 				}
 			}
-			if err := h.connect(t.Context(), connections); err != nil {
-				t.Fatal(err)
-			}
 			for i := range shares {
 				shares[i] *= connections / sum
 			}
-			h.waitForAccepted(addrs, connections)
-			got := h.accepted(addrs)
+			limit := distuv.ChiSquared{K: float64(len(addrs) - 1)}.Quantile(0.999)
+			exceeded := 0
+			for range 2 {
+				got := h.sample(addrs, connections)
+				chi2 := stat.ChiSquare(got, shares)
+				t.Logf("got %v, expected %v, chi-square %.2f of at most %.2f", got, shares, chi2, limit)
+				if chi2 <= limit {
+					break
+				}
+				exceeded++
+			}
+			if exceeded == 2 {
+				t.Error("the choice is not fair")
+			}
 			for _, a := range addrs {
 				h.stop(a)
 			}
-			chi2 := stat.ChiSquare(got, shares)
-			limit := distuv.ChiSquared{K: float64(len(addrs) - 1)}.Quantile(0.999)
-			t.Logf("got %v, expected %v, chi-square %.2f of at most %.2f", got, shares, chi2, limit)
-			if chi2 > limit {
-				t.Errorf("chi-square %.2f exceeds %.2f: got %v, expected %v", chi2, limit, got, shares)
-			}
 		})
+	}
+}
+
+// sample connects n times and returns how many connections each endpoint took.
+func (h *host) sample(addrs []string, n int) []float64 {
+	h.tb.Helper()
+	before := h.accepted(addrs)
+	if err := h.connect(h.tb.Context(), n); err != nil {
+		h.tb.Fatal(err)
+	}
+	var got []float64
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		got = h.accepted(addrs)
+		floats.Sub(got, before)
+		if floats.Sum(got) == float64(n) {
+			return got
+		}
+		if time.Now().After(deadline) {
+			h.tb.Fatalf("%g connections were accepted, not %d", floats.Sum(got), n)
+		}
 	}
 }
 
@@ -227,23 +252,6 @@ func (h *host) publish(weights []uint16) {
 	}
 	h.handler.Apply(c)
 	h.committed()
-}
-
-// waitForAccepted waits until the servers have counted all connections.
-func (h *host) waitForAccepted(addrs []string, n float64) {
-	h.tb.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-		sum := 0.0
-		for _, c := range h.accepted(addrs) {
-			sum += c
-		}
-		if sum == n {
-			return
-		}
-		if time.Now().After(deadline) {
-			h.tb.Fatalf("%g connections were accepted, not %g", sum, n)
-		}
-	}
 }
 
 // TestNoConnectionFails connects 50,000 times while the endpoints are replaced, and

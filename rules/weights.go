@@ -26,8 +26,12 @@ const (
 //     to the nearest number of slots, but at least one.
 //   - If that takes more than maxSlots, they are divided by the smallest whole
 //     number that does not. Then small weights that were rounded up to one slot
-//     may get any multiple of their share; heavier endpoints still never get
-//     fewer slots than lighter ones.
+//     may get a multiple of their share; heavier endpoints still never get fewer
+//     slots than lighter ones.
+//
+// Whatever the divisor, a share p of n endpoints in s slots is never off by more
+// than (1 + n*p) / s of all connections: rounding changes an endpoint's slots by
+// less than one, and the number of all slots by less than n.
 //
 // The number of slots is at most max(maxSlots, number of endpoints). The result
 // depends on the weights alone, not on their order.

@@ -119,8 +119,13 @@ func checkShares(endpoints []Endpoint, positive []int, maxSlots int, counts []in
 	}
 	worst := 0.0
 	for i, e := range endpoints {
-		if e.Weight > 0 {
-			worst = max(worst, relativeError(counts[i], total, int(e.Weight), sum))
+		if e.Weight == 0 {
+			continue
+		}
+		worst = max(worst, relativeError(counts[i], total, int(e.Weight), sum))
+		got, want := float64(counts[i])/float64(total), float64(e.Weight)/float64(sum)
+		if bound := (1 + want*float64(len(positive))) / float64(total); math.Abs(got-want) > bound+1e-9 {
+			return fmt.Errorf("a share of %g is %g, off by more than %g", want, got, bound)
 		}
 	}
 	equal := slices.Min(positive) == slices.Max(positive)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 )
 
@@ -27,7 +28,7 @@ const (
 func TestMain(m *testing.M) {
 	switch os.Getenv(testCommandEnv) {
 	case "":
-		os.Exit(m.Run())
+		goleak.VerifyTestMain(m)
 	case testCommandForbidden:
 		if err := os.WriteFile("/proc/sys/user/max_user_namespaces", []byte("0"), 0); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -67,11 +68,26 @@ func demoCommand(t *testing.T, kind string, attr *syscall.SysProcAttr, args ...s
 	return out.String(), errOut.String(), cmd.ProcessState.ExitCode()
 }
 
+// nobodyExists reports whether this process may become nobody: it must be root, and
+// not of a user namespace that has root alone.
+func nobodyExists(t *testing.T) bool {
+	t.Helper()
+	var inside, outside, length uint64
+	ids, err := os.ReadFile("/proc/self/uid_map")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Sscan(string(ids), &inside, &outside, &length); err != nil {
+		t.Fatal(err)
+	}
+	return os.Geteuid() == 0 && inside == 0 && length > 65534
+}
+
 // TestDemo runs the whole demo as the user who runs the test, and if that is root, as
 // nobody too.
 func TestDemo(t *testing.T) {
 	users := map[string]*syscall.SysProcAttr{"this user": nil}
-	if os.Geteuid() == 0 {
+	if nobodyExists(t) {
 		users["nobody"] = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	}
 	for name, attr := range users {

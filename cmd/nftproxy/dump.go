@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"go.uber.org/zap"
 
 	"github.com/nftproxy/nftproxy/proxier"
 	"github.com/nftproxy/nftproxy/rules"
@@ -50,19 +49,16 @@ An object that cannot be used is reported on standard error, and the exit status
 			if err != nil {
 				return err
 			}
-			from, err := source.open(zap.NewNop())
-			if err != nil {
-				return err
-			}
+			cfg.Families = nil // all, whatever this machine has
 			d, err := newDumper(cmd.Context(), cfg, cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
-			if err := d.load(from); err != nil {
+			if err := d.load(source); err != nil {
 				return err
 			}
 			if against != "" {
-				err = d.printAgainst(cmd.OutOrStdout(), against, source.nodeName)
+				err = d.printAgainst(cmd.OutOrStdout(), sourceFlags{manifests: against, nodeName: source.nodeName})
 			} else {
 				err = d.print(cmd.OutOrStdout(), format)
 			}
@@ -80,7 +76,7 @@ An object that cannot be used is reported on standard error, and the exit status
 type dumper struct {
 	ctx      context.Context //nolint:containedctx // of the one command that a dumper serves
 	cfg      rules.Config
-	kernel   *switchedPrinter
+	kernel   *syncer.Printer
 	syncer   *syncer.Syncer
 	known    map[rules.ServicePortKey]bool
 	stderr   io.Writer
@@ -88,42 +84,29 @@ type dumper struct {
 }
 
 func newDumper(ctx context.Context, cfg rules.Config, stderr io.Writer) (*dumper, error) {
-	kernel := &switchedPrinter{Kernel: &syncer.Memory{}}
+	kernel := syncer.NewPrinter(&syncer.Memory{}, io.Discard)
 	s, err := syncer.New(kernel, cfg)
 	if err != nil {
 		return nil, err
 	}
-	return &dumper{ctx: ctx, cfg: cfg, kernel: kernel, syncer: s, known: map[rules.ServicePortKey]bool{}, stderr: stderr}, nil
+	return &dumper{ctx: ctx, cfg: cfg.WithDefaults(), kernel: kernel, syncer: s, known: map[rules.ServicePortKey]bool{}, stderr: stderr}, nil
 }
 
-// switchedPrinter counts batches, and prints them while out is set.
-type switchedPrinter struct {
-	syncer.Kernel
-	out    io.Writer
-	counts syncer.Counts
-}
-
-func (p *switchedPrinter) Apply(ctx context.Context, b *syncer.Batch) error {
-	if p.out != nil {
-		p.counts = p.counts.Add(b.Counts())
-		if _, err := io.WriteString(p.out, b.String()); err != nil {
-			return fmt.Errorf("print a batch: %w", err)
+// load makes the objects of the source those that are wanted, and no others.
+func (d *dumper) load(source sourceFlags) error {
+	tracker := proxier.NewTracker(d.cfg.Families)
+	if source.manifests != "" {
+		objects, problems, err := proxier.LoadManifests(source.manifests, source.nodeName)
+		if err != nil {
+			return err
 		}
-	}
-	return p.Kernel.Apply(ctx, b)
-}
-
-// load makes the objects of the source those that are wanted.
-func (d *dumper) load(source proxier.Source) error {
-	first := &firstLists{tracker: d.newTracker(), report: d.report}
-	if err := first.wait(d.ctx, source); err != nil {
+		for _, problem := range problems {
+			d.report(problem)
+		}
+		tracker.Apply(objects)
+	} else if err := d.list(source, tracker); err != nil {
 		return err
 	}
-	return d.sync(first.tracker)
-}
-
-// sync makes what a tracker has those objects that are wanted, and no others.
-func (d *dumper) sync(tracker *proxier.Tracker) error {
 	changes := tracker.TakeChanges()
 	gone := d.known
 	d.known = map[rules.ServicePortKey]bool{}
@@ -139,6 +122,20 @@ func (d *dumper) sync(tracker *proxier.Tracker) error {
 		d.report(fmt.Errorf("service port %s cannot be installed: %w", refused.Key, refused.Err))
 	}
 	return err
+}
+
+// list takes the first lists of the API server.
+func (d *dumper) list(source sourceFlags, tracker *proxier.Tracker) error {
+	log, err := (&logFlags{format: "console"}).open() // what it waits for
+	if err != nil {
+		return err
+	}
+	api, err := source.open(log)
+	if err != nil {
+		return err
+	}
+	first := &firstLists{tracker: tracker, report: d.report}
+	return first.wait(d.ctx, api)
 }
 
 func (d *dumper) report(err error) {
@@ -161,28 +158,14 @@ func (d *dumper) print(out io.Writer, format string) error {
 	return d.syncer.Wanted().WriteText(out)
 }
 
-// printAgainst prints the batch that leads from what is loaded to the manifests of
-// a path.
-func (d *dumper) printAgainst(out io.Writer, path, nodeName string) error {
-	changes, problems, err := proxier.LoadManifests(path, nodeName)
-	if err != nil {
+// printAgainst prints the batch that leads from what is loaded to the other source.
+func (d *dumper) printAgainst(out io.Writer, other sourceFlags) error {
+	d.kernel.SetOutput(out)
+	if err := d.load(other); err != nil {
 		return err
 	}
-	for _, problem := range problems {
-		d.report(problem)
-	}
-	tracker := d.newTracker()
-	tracker.Apply(changes)
-	d.kernel.out = out
-	if err := d.sync(tracker); err != nil {
-		return err
-	}
-	_, err = fmt.Fprintln(d.stderr, d.kernel.counts)
+	_, err := fmt.Fprintln(d.stderr, d.kernel.Counts())
 	return err
-}
-
-func (d *dumper) newTracker() *proxier.Tracker {
-	return proxier.NewTracker(d.cfg.WithDefaults().Families)
 }
 
 // firstLists is a Handler that waits for the first full lists.
@@ -195,12 +178,16 @@ type firstLists struct {
 
 // wait runs the source until it has delivered everything.
 func (f *firstLists) wait(ctx context.Context, source proxier.Source) error {
-	ctx, f.cancel = context.WithTimeout(ctx, listTimeout)
+	var limited context.Context
+	limited, f.cancel = context.WithTimeout(ctx, listTimeout)
 	defer f.cancel()
-	if err := source.Run(ctx, f); err != nil {
+	if err := source.Run(limited, f); err != nil {
 		return err
 	}
-	if !f.synced {
+	switch {
+	case ctx.Err() != nil:
+		return errors.New("interrupted")
+	case !f.synced:
 		return fmt.Errorf("the first lists of Services and EndpointSlices did not arrive within %s: "+
 			"check that the API server answers", listTimeout)
 	}

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/nftproxy/nftproxy/rules"
 	"github.com/nftproxy/nftproxy/syncer"
@@ -36,14 +35,17 @@ type Kernel struct {
 	mu      sync.Mutex
 	faults  []Fault
 	refuse  func(rules.Element) bool
-	delay   time.Duration
+	gate    chan struct{} // closed, or nil: nothing is held
+	held    chan struct{} // has a token for every Apply that waits at the gate
 	max     syncer.Size
 	applied []*syncer.Batch
 	checks  int
 }
 
 // NewKernel returns a Kernel over k without faults.
-func NewKernel(k syncer.Kernel) *Kernel { return &Kernel{Kernel: k, max: k.Limits()} }
+func NewKernel(k syncer.Kernel) *Kernel {
+	return &Kernel{Kernel: k, max: k.Limits(), held: make(chan struct{}, 1)}
+}
 
 // Inject makes the next calls of Apply go wrong, one fault a call.
 func (k *Kernel) Inject(faults ...Fault) {
@@ -60,12 +62,16 @@ func (k *Kernel) RefuseElements(bad func(rules.Element) bool) {
 	k.refuse = bad
 }
 
-// Slow makes every Apply take that long.
-func (k *Kernel) Slow(d time.Duration) {
+// Hold makes every Apply wait until release is called.
+func (k *Kernel) Hold() (release func()) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.delay = d
+	k.gate = make(chan struct{})
+	return sync.OnceFunc(func() { close(k.gate) })
 }
+
+// WaitHeld waits until an Apply waits.
+func (k *Kernel) WaitHeld() { <-k.held }
 
 // Limit sets what Limits returns; a larger batch is refused as too large.
 func (k *Kernel) Limit(s syncer.Size) {
@@ -101,9 +107,9 @@ func (k *Kernel) Limits() syncer.Size {
 
 // Apply applies the batch, unless something was injected.
 func (k *Kernel) Apply(ctx context.Context, b *syncer.Batch) error {
+	k.wait()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	time.Sleep(k.delay)
 	fault := None
 	if len(k.faults) > 0 {
 		fault, k.faults = k.faults[0], k.faults[1:]
@@ -126,6 +132,21 @@ func (k *Kernel) Apply(ctx context.Context, b *syncer.Batch) error {
 		return &syncer.Error{Op: "apply a batch", Cause: syncer.Unknown, Err: syscall.EINTR}
 	}
 	return nil
+}
+
+// wait waits at the gate.
+func (k *Kernel) wait() {
+	k.mu.Lock()
+	gate := k.gate
+	k.mu.Unlock()
+	if gate == nil {
+		return
+	}
+	select {
+	case <-gate:
+	case k.held <- struct{}{}:
+		<-gate
+	}
 }
 
 // Check checks the batch.
