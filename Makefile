@@ -12,7 +12,7 @@ export PATH := $(CURDIR)/bin:$(PATH):/usr/sbin:/sbin
 
 # Tests make network namespaces: as root, or as root of a user namespace.
 ifneq ($(shell id -u),0)
-EXEC := -exec 'unshare --map-root-user'
+EXEC := -exec $(CURDIR)/deploy/rootless.sh
 endif
 # The race detector wants a C compiler.
 RACE := $(if $(shell command -v $${CC:-cc}),-race)

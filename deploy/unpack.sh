@@ -15,6 +15,7 @@ trap 'rm -rf "$work"' EXIT
 chmod 755 "$work"
 echo "$program is missing, taking it from the package $package into $folder" >&2
 cd "$work"
-apt-get download "$package" >&2 || { apt-get update >&2 && apt-get download "$package" >&2; }
+get="apt-get -o APT::Sandbox::User=root download $package"
+$get >&2 || { apt-get update >&2 && $get >&2; }
 dpkg -x ./*.deb .
 install -m 755 "usr/bin/$program" "$folder/$program"

@@ -10,6 +10,11 @@
 //	   v
 //	loop: one goroutine, one select ---> syncer.Sync
 //
+// The API source is made of client-go's reflectors, the part of an informer that
+// lists, watches and starts again. An informer's own store would hold every object
+// of the cluster a second time; here each exists once, slim, from the moment it is
+// decoded.
+//
 // Its promises:
 //
 //   - The kernel is left as it is until the source has delivered its first full
