@@ -2,7 +2,6 @@ package syncer
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/nftproxy/nftproxy/rules"
 )
@@ -151,12 +150,11 @@ func (b *Batch) add(op Op) {
 // as 1.0.6, take a rule that draws an endpoint only together with the commands that
 // made the map, in one file; the kernel itself does not care.
 func (b *Batch) String() string {
-	var s strings.Builder
+	var text []byte
 	for _, op := range b.ops {
-		s.Write(op.appendText(nil))
-		s.WriteByte('\n')
+		text = append(op.appendText(text), '\n')
 	}
-	return s.String()
+	return string(text)
 }
 
 // appendText appends the nft command of the operation.

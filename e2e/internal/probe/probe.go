@@ -117,12 +117,16 @@ func Send(ctx context.Context, from *namespace.Namespace, request Request) (Resu
 	if limit == 0 {
 		limit = Limit
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
 	var result Result
 	err := from.Do(func() error {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		// It begins here, for a busy machine may take its time to come here.
+		limited, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
 		var err error
-		result, err = send(ctx, request)
+		result, err = send(limited, request)
 		return err
 	})
 	if err != nil {

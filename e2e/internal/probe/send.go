@@ -24,9 +24,6 @@ type socket struct {
 // send makes a probe in the calling thread's namespace. The context has a
 // deadline.
 func send(ctx context.Context, request Request) (result Result, err error) {
-	if err := context.Cause(ctx); err != nil {
-		return Result{}, err
-	}
 	s, err := open(ctx, request)
 	if err != nil {
 		return Result{}, err
