@@ -25,7 +25,7 @@ func cluster(n int) Changes {
 	for i := range n {
 		name := types.NamespacedName{Namespace: "default", Name: fmt.Sprintf("svc-%06d", i)}
 		c.Services = append(c.Services, ServiceChange{name, &Service{
-			Name: name, ClusterIPs: []netip.Addr{addrOf(96, i)}, Ports: []Port{{Protocol: rules.TCP, Number: 80}},
+			Name: name, Addrs: []ServiceAddr{{rules.ClusterIP, addrOf(96, i)}}, Ports: []Port{{Protocol: rules.TCP, Number: 80}},
 		}})
 		slice := clusterSlice(i, endpointsPerService)
 		c.Slices = append(c.Slices, SliceChange{slice.Name, slice})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -38,16 +39,20 @@ func NewService(s *corev1.Service) (*Service, error) {
 		return nil, errNoName
 	}
 	addrs, errs := clusterIPs(&s.Spec)
+	addrs, externalErrs := appendExternal(addrs, s)
+	errs = append(errs, externalErrs...)
 	ports, portErrs := servicePorts(s.Spec.Ports)
 	errs = append(errs, portErrs...)
 	if len(errs) > 0 && (len(addrs) == 0 || len(ports) == 0) {
 		return nil, errors.Join(errs...)
 	}
 	return &Service{
-		Name:       namespacedName(s),
-		Created:    s.CreationTimestamp.Time,
-		ClusterIPs: addrs,
-		Ports:      ports,
+		Name:          namespacedName(s),
+		Created:       s.CreationTimestamp.Time,
+		Addrs:         addrs,
+		Ports:         ports,
+		InternalLocal: s.Spec.InternalTrafficPolicy != nil && *s.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal,
+		ExternalLocal: s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal && externallyAccessible(&s.Spec),
 	}, errors.Join(errs...)
 }
 
@@ -177,13 +182,13 @@ var errNoName = errors.New("metadata.name: is missing")
 
 // clusterIPs returns the cluster IPs of the families that the Service has. An
 // old Service without spec.ipFamilies has the one of spec.clusterIP.
-func clusterIPs(spec *corev1.ServiceSpec) (addrs []netip.Addr, errs []error) {
+func clusterIPs(spec *corev1.ServiceSpec) (addrs []ServiceAddr, errs []error) {
 	if len(spec.IPFamilies) == 0 {
 		addr, err := parseAddr(spec.ClusterIP)
 		if err != nil {
 			return nil, []error{fmt.Errorf("spec.clusterIP: %w", err)}
 		}
-		return []netip.Addr{addr}, nil
+		return []ServiceAddr{{rules.ClusterIP, addr}}, nil
 	}
 	seen := make(map[rules.Family]bool, 2)
 	for i, name := range spec.IPFamilies {
@@ -201,7 +206,46 @@ func clusterIPs(spec *corev1.ServiceSpec) (addrs []netip.Addr, errs []error) {
 			errs = append(errs, fmt.Errorf("spec.clusterIPs[%d]: %w", i, err))
 			continue
 		}
-		addrs = append(addrs, addr)
+		addrs = append(addrs, ServiceAddr{rules.ClusterIP, addr})
+	}
+	return addrs, errs
+}
+
+// externallyAccessible reports whether the external traffic policy counts, which
+// depends on the Service's type.
+func externallyAccessible(spec *corev1.ServiceSpec) bool {
+	return spec.Type == corev1.ServiceTypeLoadBalancer || spec.Type == corev1.ServiceTypeNodePort || len(spec.ExternalIPs) > 0
+}
+
+// appendExternal appends the external addresses of the families that have a
+// ClusterIP. A Service without one in a family does not exist there.
+func appendExternal(addrs []ServiceAddr, s *corev1.Service) (all []ServiceAddr, errs []error) {
+	families := len(addrs)
+	add := func(kind rules.FrontendKind, field, text string) {
+		addr, err := parseAddr(text)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", field, err))
+			return
+		}
+		known := slices.ContainsFunc(addrs, func(a ServiceAddr) bool { return a.Addr == addr })
+		exists := slices.ContainsFunc(addrs[:families], func(a ServiceAddr) bool {
+			return rules.FamilyOf(a.Addr) == rules.FamilyOf(addr)
+		})
+		if exists && !known {
+			addrs = append(addrs, ServiceAddr{kind, addr})
+		}
+	}
+	for i, ingress := range s.Status.LoadBalancer.Ingress {
+		// An address of mode Proxy is served by the load balancer, which sends to
+		// NodePorts or pods; one without an IP is a host name.
+		if ingress.IP != "" && (ingress.IPMode == nil || *ingress.IPMode == corev1.LoadBalancerIPModeVIP) {
+			add(rules.LoadBalancerIP, fmt.Sprintf("status.loadBalancer.ingress[%d].ip", i), ingress.IP)
+		}
+	}
+	for i, ip := range s.Spec.ExternalIPs {
+		if ip != "" {
+			add(rules.ExternalIP, fmt.Sprintf("spec.externalIPs[%d]", i), ip)
+		}
 	}
 	return addrs, errs
 }

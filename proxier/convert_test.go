@@ -3,9 +3,7 @@ package proxier
 import (
 	"encoding/json"
 	"net/netip"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -47,11 +45,21 @@ func dualStack(families ...corev1.IPFamily) func(*corev1.Service) {
 	}
 }
 
+// policies makes both traffic policies Local, for a type of Service.
+func policies(serviceType corev1.ServiceType) func(*corev1.Service) {
+	return func(s *corev1.Service) {
+		local := corev1.ServiceInternalTrafficPolicyLocal
+		s.Spec.Type, s.Spec.InternalTrafficPolicy = serviceType, &local
+		s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+	}
+}
+
 func TestNewService(t *testing.T) {
 	tests := []struct {
 		name   string
 		change func(*corev1.Service)
-		// The result: its addresses and ports; none if both are empty.
+		// The result: its addresses and policies, as newService reads them, and its
+		// ports; none if both are empty.
 		addrs string
 		ports []Port
 		errs  []string
@@ -97,6 +105,58 @@ func TestNewService(t *testing.T) {
 		{
 			name: "IPv4-mapped", change: func(s *corev1.Service) { s.Spec.ClusterIPs[0] = "::ffff:10.96.0.10" },
 			addrs: "10.96.0.10", ports: []Port{{"http", rules.TCP, 80}},
+		},
+		{
+			name: "external addresses",
+			change: func(s *corev1.Service) {
+				s.Spec.Type = corev1.ServiceTypeLoadBalancer
+				s.Spec.ExternalIPs = []string{"203.0.113.099", "", "2001:db8::1", "203.0.113.1"}
+				vip, proxy := corev1.LoadBalancerIPModeVIP, corev1.LoadBalancerIPModeProxy
+				s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{
+					{IP: "203.0.113.1"}, {Hostname: "lb.example"}, {IP: "203.0.113.2", IPMode: &proxy}, {IP: "203.0.113.3", IPMode: &vip},
+				}
+			},
+			addrs: "10.96.0.10 lb=203.0.113.1 lb=203.0.113.3 external=203.0.113.99", ports: []Port{{"http", rules.TCP, 80}},
+		},
+		{
+			name: "external addresses of both families",
+			change: func(s *corev1.Service) {
+				dualStack(corev1.IPv4Protocol, corev1.IPv6Protocol)(s)
+				s.Spec.ExternalIPs = []string{"2001:db8::1", "203.0.113.1", "10.96.0.10"}
+			},
+			addrs: "10.96.0.10 fd00:96::a external=2001:db8::1 external=203.0.113.1", ports: []Port{{"http", rules.TCP, 80}},
+		},
+		{
+			name: "bad external addresses",
+			change: func(s *corev1.Service) {
+				s.Spec.ExternalIPs = []string{"203.0.113", "203.0.113.1"}
+				s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "x"}}
+			},
+			addrs: "10.96.0.10 external=203.0.113.1", ports: []Port{{"http", rules.TCP, 80}},
+			errs: []string{
+				`status.loadBalancer.ingress[0].ip: "x" is not an IP address`,
+				`spec.externalIPs[0]: "203.0.113" is not an IP address`,
+			},
+		},
+		{
+			name:   "policies of a load balancer",
+			change: policies(corev1.ServiceTypeLoadBalancer), addrs: "10.96.0.10 internal-local external-local", ports: []Port{{"http", rules.TCP, 80}},
+		},
+		{
+			name:   "policies of a NodePort",
+			change: policies(corev1.ServiceTypeNodePort), addrs: "10.96.0.10 internal-local external-local", ports: []Port{{"http", rules.TCP, 80}},
+		},
+		{
+			name:   "an external policy without a way in",
+			change: policies(corev1.ServiceTypeClusterIP), addrs: "10.96.0.10 internal-local", ports: []Port{{"http", rules.TCP, 80}},
+		},
+		{
+			name: "an external policy of external IPs",
+			change: func(s *corev1.Service) {
+				policies(corev1.ServiceTypeClusterIP)(s)
+				s.Spec.ExternalIPs = []string{"203.0.113.1"}
+			},
+			addrs: "10.96.0.10 external=203.0.113.1 internal-local external-local", ports: []Port{{"http", rules.TCP, 80}},
 		},
 		{
 			name: "protocols",
@@ -178,12 +238,8 @@ func TestNewService(t *testing.T) {
 			checkErrors(t, err, test.errs)
 			var want *Service
 			if test.addrs != "" {
-				want = &Service{
-					Name: types.NamespacedName{Namespace: "ns", Name: "web"}, Created: time.Unix(1000, 0), Ports: test.ports,
-				}
-				for _, a := range strings.Fields(test.addrs) {
-					want.ClusterIPs = append(want.ClusterIPs, netip.MustParseAddr(a))
-				}
+				want = newService(t, "ns/web", test.addrs).at(1000)
+				want.Ports = test.ports
 			}
 			if !(object{service: want}).equal(object{service: got}) {
 				t.Errorf("got %+v, want %+v", got, want)
@@ -402,7 +458,7 @@ func FuzzNewService(f *testing.F) {
 		if s == nil {
 			return
 		}
-		if err != nil && (len(s.ClusterIPs) == 0 || len(s.Ports) == 0) {
+		if err != nil && (len(s.Addrs) == 0 || len(s.Ports) == 0) {
 			t.Errorf("nothing usable, but not nil: %+v", s)
 		}
 		checkService(t, s)
@@ -412,11 +468,14 @@ func FuzzNewService(f *testing.F) {
 func checkService(t *testing.T, s *Service) {
 	t.Helper()
 	families := map[rules.Family]bool{}
-	for _, a := range s.ClusterIPs {
-		if !a.IsValid() || a.IsUnspecified() || a.Zone() != "" || a.Is4In6() || families[rules.FamilyOf(a)] {
-			t.Errorf("cluster IPs %v", s.ClusterIPs)
+	seen := map[netip.Addr]bool{}
+	for _, a := range s.Addrs {
+		family := rules.FamilyOf(a.Addr)
+		if !a.Addr.IsValid() || a.Addr.IsUnspecified() || a.Addr.Zone() != "" || a.Addr.Is4In6() || seen[a.Addr] ||
+			families[family] != (a.Kind != rules.ClusterIP) {
+			t.Errorf("addresses %v", s.Addrs)
 		}
-		families[rules.FamilyOf(a)] = true
+		families[family], seen[a.Addr] = true, true
 	}
 	checkPorts(t, s.Ports)
 	same := *s

@@ -36,13 +36,25 @@ func port(tb testing.TB, s string) Port {
 	return p
 }
 
-// newService makes "namespace/name" with ClusterIPs separated by spaces and ports
-// as port parses them.
-func newService(tb testing.TB, name, clusterIPs string, ports ...string) *Service {
+// newService makes "namespace/name" with addresses separated by spaces, ClusterIPs
+// or after "lb=" or "external=" others, and ports as port parses them. The words
+// internal-local and external-local among the addresses are the policies.
+func newService(tb testing.TB, name, addrs string, ports ...string) *Service {
 	tb.Helper()
 	s := &Service{Name: objectName(name)}
-	for _, a := range strings.Fields(clusterIPs) {
-		s.ClusterIPs = append(s.ClusterIPs, netip.MustParseAddr(a))
+	kinds := map[string]rules.FrontendKind{"": rules.ClusterIP, "lb": rules.LoadBalancerIP, "external": rules.ExternalIP}
+	for _, a := range strings.Fields(addrs) {
+		kind, text, found := strings.Cut(a, "=")
+		switch {
+		case a == "internal-local":
+			s.InternalLocal = true
+		case a == "external-local":
+			s.ExternalLocal = true
+		case found:
+			s.Addrs = append(s.Addrs, ServiceAddr{kinds[kind], netip.MustParseAddr(text)})
+		default:
+			s.Addrs = append(s.Addrs, ServiceAddr{rules.ClusterIP, netip.MustParseAddr(a)})
+		}
 	}
 	for _, p := range ports {
 		s.Ports = append(s.Ports, port(tb, p))
@@ -89,8 +101,9 @@ func endpointSlices(list ...*EndpointSlice) (c Changes) {
 	return c
 }
 
-// describe prints a service port as "name (protocol, family): frontends -> endpoints";
-// an endpoint that is local ends in "*", a weight other than 1 follows as "=weight".
+// describe prints a service port as "name (protocol, family): frontends -> endpoints",
+// under a policy Local followed by "; local endpoints" and, if it is served at all,
+// "; served". An endpoint that is local ends in "*", a weight other than 1 follows as "=weight".
 func describe(c syncer.Change) string {
 	if c.ServicePort == nil {
 		return c.Key.String() + ": gone"
@@ -101,16 +114,27 @@ func describe(c syncer.Change) string {
 		b.WriteString(" " + f.Addr.String())
 	}
 	b.WriteString(" ->")
-	for _, e := range c.ServicePort.Endpoints {
+	describeEndpoints(&b, c.ServicePort.Endpoints)
+	if c.ServicePort.LocalEndpoints != nil || c.ServicePort.InternalLocal || c.ServicePort.ExternalLocal {
+		b.WriteString("; local")
+		describeEndpoints(&b, c.ServicePort.LocalEndpoints)
+		if c.ServicePort.Served {
+			b.WriteString("; served")
+		}
+	}
+	return b.String()
+}
+
+func describeEndpoints(b *strings.Builder, endpoints []rules.Endpoint) {
+	for _, e := range endpoints {
 		b.WriteString(" " + e.Addr.String())
 		if e.Local {
 			b.WriteString("*")
 		}
 		if e.Weight != DefaultWeight {
-			fmt.Fprintf(&b, "=%d", e.Weight)
+			fmt.Fprintf(b, "=%d", e.Weight)
 		}
 	}
-	return b.String()
 }
 
 func describeAll(changes []syncer.Change) []string {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,7 +19,11 @@ import (
 func describeObject(key objectKey, o object) string {
 	switch {
 	case o.service != nil:
-		return fmt.Sprintf("%s %v %v", key, o.service.ClusterIPs, o.service.Ports)
+		var addrs []netip.Addr
+		for _, a := range o.service.Addrs {
+			addrs = append(addrs, a.Addr)
+		}
+		return fmt.Sprintf("%s %v %v", key, addrs, o.service.Ports)
 	case o.slice != nil:
 		words := []string{fmt.Sprintf("%s of %s weight %d %v", key, o.slice.Service, o.slice.Weight, o.slice.Ports)}
 		for _, e := range o.slice.Endpoints {

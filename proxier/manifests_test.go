@@ -60,7 +60,7 @@ func (r *sourceRecorder) waitProblem(texts ...string) {
 // ip returns the cluster IP of a Service in the namespace default.
 func (r *sourceRecorder) ip(name string) string {
 	if s := r.services["default/"+name]; s != nil {
-		return s.ClusterIPs[0].String()
+		return s.Addrs[0].Addr.String()
 	}
 	return ""
 }

@@ -17,10 +17,19 @@ type Service struct {
 	// Created decides between two Services that claim the same address: the older
 	// one has it.
 	Created time.Time
-	// ClusterIPs holds at most one address a family, those that spec.ipFamilies
-	// name.
-	ClusterIPs []netip.Addr
-	Ports      []Port
+	// Addrs holds the addresses that clients use, each once: at most one ClusterIP a
+	// family, those that spec.ipFamilies name, and the external ones of these families.
+	Addrs []ServiceAddr
+	Ports []Port
+	// InternalLocal and ExternalLocal are the traffic policies Local. The external one
+	// only counts if there is a way in from outside.
+	InternalLocal, ExternalLocal bool
+}
+
+// ServiceAddr is an address of a Service.
+type ServiceAddr struct {
+	Kind rules.FrontendKind
+	Addr netip.Addr
 }
 
 // Port is a port of a Service or of an EndpointSlice. In a Service its number is
@@ -67,7 +76,20 @@ const (
 // Equal reports whether nothing that the proxy uses differs.
 func (s *Service) Equal(t *Service) bool {
 	return s.Name == t.Name && s.Created.Equal(t.Created) &&
-		slices.Equal(s.ClusterIPs, t.ClusterIPs) && slices.Equal(s.Ports, t.Ports)
+		slices.Equal(s.Ports, t.Ports) && s.sameWays(t)
+}
+
+// sameWays reports whether two states of a Service have the same addresses under
+// the same traffic policies: then they differ in their ports only.
+func (s *Service) sameWays(t *Service) bool {
+	return slices.Equal(s.Addrs, t.Addrs) && s.InternalLocal == t.InternalLocal && s.ExternalLocal == t.ExternalLocal
+}
+
+// external reports whether the Service has an external address of the family.
+func (s *Service) external(f rules.Family) bool {
+	return slices.ContainsFunc(s.Addrs, func(a ServiceAddr) bool {
+		return a.Kind != rules.ClusterIP && rules.FamilyOf(a.Addr) == f
+	})
 }
 
 // Equal reports whether nothing that the proxy uses differs.

@@ -16,19 +16,20 @@ func (t *Tracker) resolve(key rules.ServicePortKey) *rules.ServicePort {
 	if !ok || entry.service == nil {
 		return nil
 	}
-	sp := &rules.ServicePort{ServicePortKey: key}
+	service := entry.service
+	sp := &rules.ServicePort{ServicePortKey: key, InternalLocal: service.InternalLocal, ExternalLocal: service.ExternalLocal}
 	known := false
-	for _, addr := range entry.service.ClusterIPs {
-		if rules.FamilyOf(addr) != key.Family {
+	for _, addr := range service.Addrs {
+		if rules.FamilyOf(addr.Addr) != key.Family {
 			continue
 		}
-		for _, p := range entry.service.Ports {
+		for _, p := range service.Ports {
 			if p.Name != key.Port || p.Protocol != key.Protocol {
 				continue
 			}
 			known = true
-			f := rules.Frontend{Kind: rules.ClusterIP, Addr: netip.AddrPortFrom(addr, p.Number)}
-			if owner, _ := t.claims.owner(frontend{f.Addr, key.Protocol}); owner == key && !slices.Contains(sp.Frontends, f) {
+			f := rules.Frontend{Kind: addr.Kind, Addr: netip.AddrPortFrom(addr.Addr, p.Number)}
+			if owner, _ := t.claims.owner(frontend{f.Addr, key.Protocol}); owner == key {
 				sp.Frontends = append(sp.Frontends, f)
 			}
 		}
@@ -36,8 +37,20 @@ func (t *Tracker) resolve(key rules.ServicePortKey) *rules.ServicePort {
 	if !known {
 		return nil
 	}
-	sp.Endpoints = usable(entry.candidates(key))
+	resolveEndpoints(sp, entry.candidates(key), service.external(key.Family))
 	return sp
+}
+
+// resolveEndpoints fills in the endpoints that the traffic policies need.
+func resolveEndpoints(sp *rules.ServicePort, all []candidate, external bool) {
+	endpoints := usable(all)
+	sp.Served = len(endpoints) > 0
+	if !sp.InternalLocal || external {
+		sp.Endpoints = endpoints
+	}
+	if sp.InternalLocal || sp.ExternalLocal && external {
+		sp.LocalEndpoints = usable(slices.DeleteFunc(all, func(c candidate) bool { return !c.Local }))
+	}
 }
 
 // candidate is an endpoint of a service port with its conditions.

@@ -75,6 +75,11 @@ func (t *Tracker) applyService(name types.NamespacedName, next *Service) {
 	entry.service = next
 	t.forget(name, entry)
 	before, after := t.frontends(prev), t.frontends(next)
+	if prev != nil && next != nil && !prev.sameWays(next) {
+		for f := range after {
+			t.dirty[f.key] = true
+		}
+	}
 	for f := range before {
 		if created(prev) != created(next) || !after[f] {
 			t.mark(t.claims.remove(f, prev.Created))
@@ -101,14 +106,14 @@ func (t *Tracker) frontends(s *Service) map[claim]bool {
 	if s == nil {
 		return all
 	}
-	for _, addr := range s.ClusterIPs {
-		family := rules.FamilyOf(addr)
+	for _, addr := range s.Addrs {
+		family := rules.FamilyOf(addr.Addr)
 		if !slices.Contains(t.families, family) {
 			continue
 		}
 		for _, p := range s.Ports {
 			key := keyOf(s.Name, p.Name, p.Protocol, family)
-			all[claim{key, netip.AddrPortFrom(addr, p.Number)}] = true
+			all[claim{key, netip.AddrPortFrom(addr.Addr, p.Number)}] = true
 		}
 	}
 	return all

@@ -10,9 +10,13 @@ import (
 // never changed after Compile returned it.
 type Compiled struct {
 	ServicePortKey
-	Frontends []Frontend       // sorted by address
-	Slots     Slots            // shared by all frontends; empty without endpoints
-	Local     []netip.AddrPort // the usable endpoints on this node, sorted
+	Frontends     []Frontend       // sorted by address
+	Slots         Slots            // of policy Cluster, shared by all frontends
+	LocalSlots    Slots            // of policy Local, shared by all frontends
+	Hairpin       []netip.AddrPort // the endpoints in use on this node, sorted
+	InternalLocal bool
+	ExternalLocal bool
+	Served        bool // anywhere in the cluster
 }
 
 // Compile turns a service port into its part of the ruleset. prev is what Compile
@@ -28,26 +32,39 @@ func Compile(cfg Config, sp ServicePort, prev *Compiled) (*Compiled, error) {
 	if prev == nil {
 		prev = &Compiled{}
 	}
-	counts := slotCounts(sp.Endpoints, cfg.MaxSlots)
 	c := &Compiled{
 		ServicePortKey: sp.ServicePortKey,
 		Frontends:      sp.Frontends,
-		Slots:          prev.Slots.assign(sp.Endpoints, counts),
+		InternalLocal:  sp.InternalLocal,
+		ExternalLocal:  sp.ExternalLocal,
+		Served:         sp.Served || len(sp.Endpoints)+len(sp.LocalEndpoints) > 0,
 	}
-	for i, e := range sp.Endpoints {
-		if e.Local && counts[i] > 0 {
-			c.Local = append(c.Local, e.Addr)
-		}
-	}
+	c.Slots = c.assign(cfg, prev.Slots, sp.Endpoints)
+	c.LocalSlots = c.assign(cfg, prev.LocalSlots, sp.LocalEndpoints)
+	slices.SortFunc(c.Hairpin, netip.AddrPort.Compare)
+	c.Hairpin = slices.Compact(c.Hairpin)
 	if c.equal(prev) {
 		return prev, nil
 	}
 	return c, nil
 }
 
+// assign returns the slot table of endpoints, and notes those on this node.
+func (c *Compiled) assign(cfg Config, prev Slots, endpoints []Endpoint) Slots {
+	counts := slotCounts(endpoints, cfg.MaxSlots)
+	for i, e := range endpoints {
+		if e.Local && counts[i] > 0 {
+			c.Hairpin = append(c.Hairpin, e.Addr)
+		}
+	}
+	return prev.assign(endpoints, counts)
+}
+
 func (c *Compiled) equal(d *Compiled) bool {
 	return c.ServicePortKey == d.ServicePortKey && slices.Equal(c.Frontends, d.Frontends) &&
-		slices.Equal(c.Slots, d.Slots) && slices.Equal(c.Local, d.Local)
+		slices.Equal(c.Slots, d.Slots) && slices.Equal(c.LocalSlots, d.LocalSlots) &&
+		slices.Equal(c.Hairpin, d.Hairpin) && c.InternalLocal == d.InternalLocal &&
+		c.ExternalLocal == d.ExternalLocal && c.Served == d.Served
 }
 
 // NumElements returns how many elements AppendElements appends at most.
@@ -55,7 +72,7 @@ func (c *Compiled) NumElements() int {
 	if c == nil {
 		return 0
 	}
-	return len(c.Frontends)*(2+len(c.Slots)) + len(c.Local)
+	return len(c.Frontends)*(4+len(c.Slots)+len(c.LocalSlots)) + len(c.Hairpin)
 }
 
 // AppendElements appends the elements of the service port, in the order of
@@ -65,32 +82,72 @@ func (c *Compiled) AppendElements(dst []Element) []Element {
 		return dst
 	}
 	comment := clipComment(c.ServicePortName.String())
-	for i, f := range c.Frontends {
-		// Frontends are sorted, so equal addresses are neighbours.
-		if i == 0 || c.Frontends[i-1].Addr.Addr() != f.Addr.Addr() {
-			dst = append(dst, Element{Set: ClusterIPs, Key: Key{Addr: f.Addr.Addr()}})
-		}
-	}
-	if len(c.Slots) == 0 {
-		for _, f := range c.Frontends {
-			dst = append(dst, Element{Set: NoEndpointsReject, Key: c.key(f.Addr), Comment: comment})
-		}
-		return dst
-	}
-	for _, a := range c.Local {
-		dst = append(dst, Element{Set: Hairpin, Key: c.key(a)})
-	}
-	chain := randomChainName(len(c.Slots))
-	for _, f := range c.Frontends {
-		dst = append(dst, Element{Set: ServiceIPs, Key: c.key(f.Addr), Chain: chain, Comment: comment})
-	}
-	for _, f := range c.Frontends {
-		key := c.key(f.Addr)
-		for slot, endpoint := range c.Slots {
-			if endpoint.IsValid() {
-				key.Slot = uint32(slot)
-				dst = append(dst, Element{Set: Endpoints, Key: key, Endpoint: endpoint})
+	for id := range numSets {
+		if id == Hairpin {
+			for _, a := range c.Hairpin {
+				dst = append(dst, Element{Set: id, Key: c.key(a)})
 			}
+			continue
+		}
+		for i, f := range c.Frontends {
+			// Frontends are sorted, so equal addresses are neighbours.
+			if id == ClusterIPs && i > 0 && c.Frontends[i-1].Kind == ClusterIP && c.Frontends[i-1].Addr.Addr() == f.Addr.Addr() {
+				continue
+			}
+			dst = c.appendOf(dst, id, f, comment)
+		}
+	}
+	return dst
+}
+
+// appendOf appends the elements of one set for one frontend.
+func (c *Compiled) appendOf(dst []Element, id SetID, f Frontend, comment string) []Element {
+	local := f.External() && c.ExternalLocal // has two tables: for clients outside, and on this node
+	slots := c.Slots
+	if !f.External() && c.InternalLocal {
+		slots = c.LocalSlots
+	}
+	e := Element{Set: id, Key: c.key(f.Addr)}
+	want := false
+	switch id {
+	case ClusterIPs:
+		e.Key = Key{Addr: f.Addr.Addr()}
+		want = !f.External()
+	case NoEndpointsReject:
+		e.Comment = comment
+		want = !c.Served
+	case NoEndpointsDrop:
+		e.Comment = comment
+		want = c.Served && (len(slots) == 0 || local && len(c.LocalSlots) == 0)
+	case MasqueradeIPs:
+		want = f.External() && !c.ExternalLocal && len(slots) > 0
+	case MasqueradeNodeIPs:
+		want = local && len(slots) > 0
+	case ServiceIPs:
+		e.Chain, e.Comment = randomChainName(Endpoints, len(slots)), comment
+		want = len(slots) > 0
+	case LocalServiceIPs:
+		e.Chain, e.Comment = randomChainName(LocalEndpoints, len(c.LocalSlots)), comment
+		want = local && c.Served
+	case Endpoints:
+		return appendSlots(dst, e, slots)
+	case LocalEndpoints:
+		if local {
+			return appendSlots(dst, e, c.LocalSlots)
+		}
+	}
+	if want {
+		dst = append(dst, e)
+	}
+	return dst
+}
+
+// appendSlots appends an element for every filled slot.
+func appendSlots(dst []Element, e Element, slots Slots) []Element {
+	for slot, endpoint := range slots {
+		if endpoint.IsValid() {
+			e.Key.Slot, e.Endpoint = uint32(slot), endpoint
+			dst = append(dst, e)
 		}
 	}
 	return dst
@@ -99,4 +156,17 @@ func (c *Compiled) AppendElements(dst []Element) []Element {
 // key returns the key of an address and port of this service port's protocol.
 func (c *Compiled) key(a netip.AddrPort) Key {
 	return Key{Addr: a.Addr(), Protocol: c.Protocol, Port: a.Port()}
+}
+
+// chains returns the names of the chains that the elements refer to.
+func (c *Compiled) chains() []string {
+	var names []string
+	for _, f := range c.Frontends {
+		for _, id := range []SetID{ServiceIPs, LocalServiceIPs} {
+			for _, e := range c.appendOf(nil, id, f, "") {
+				names = append(names, e.Chain)
+			}
+		}
+	}
+	return names
 }

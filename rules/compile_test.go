@@ -49,7 +49,8 @@ func TestCompile(t *testing.T) {
 		ServicePortKey: sp.ServicePortKey,
 		Frontends:      []Frontend{frontend("10.96.0.10:80"), frontend("10.96.0.11:80")},
 		Slots:          parseSlots("ABBCD"),
-		Local:          []netip.AddrPort{slotEndpoint('C'), slotEndpoint('D')},
+		Served:         true,
+		Hairpin:        []netip.AddrPort{slotEndpoint('C'), slotEndpoint('D')},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got\n%+v, want\n%+v", got, want)

@@ -179,6 +179,15 @@ func encodeStatement(f Family, s Statement) []expr.Any {
 		return append(s.Set.Set().load(f, 0), &expr.Lookup{SourceRegister: 1, SetName: s.Set.Set().Name})
 	case MatchSourceOutside:
 		return encodeSourceOutside(f, s.Prefix)
+	case MatchSourceType:
+		op := expr.CmpOpEq
+		if s.Not {
+			op = expr.CmpOpNeq
+		}
+		return []expr.Any{
+			&expr.Fib{Register: 1, FlagSADDR: true, ResultADDRTYPE: true},
+			&expr.Cmp{Op: op, Register: 1, Data: native32(unix.RTN_LOCAL)},
+		}
 	case MatchNew:
 		return matchBits(&expr.Ct{Key: expr.CtKeySTATE, Register: 1}, expr.CtStateBitNEW)
 	case MatchDNATed:
@@ -208,6 +217,8 @@ func encodeStatement(f Family, s Statement) []expr.Any {
 			return []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: portUnreachable4}}
 		}
 		return []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: portUnreachable6}}
+	case Drop:
+		return []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}}
 	case Jump:
 		return []expr.Any{&expr.Verdict{Kind: expr.VerdictJump, Chain: s.Chain}}
 	default:

@@ -126,13 +126,21 @@ func (r *reader) servicePort() ServicePort {
 	}
 	sp.Name = string(name)
 	for range r.byte() % 5 {
-		sp.Frontends = append(sp.Frontends, Frontend{Kind: ClusterIP, Addr: r.addr(sp.Family, 96)})
+		kind := []FrontendKind{ClusterIP, ClusterIP, ExternalIP, LoadBalancerIP, LoadBalancerIP + 1}[r.byte()%5]
+		sp.Frontends = append(sp.Frontends, Frontend{Kind: kind, Addr: r.addr(sp.Family, 96)})
 	}
+	policies := r.byte()
+	sp.InternalLocal, sp.ExternalLocal, sp.Served = policies&1 != 0, policies&2 != 0, policies&4 != 0
 	for range r.byte() % 40 {
 		e := Endpoint{Addr: r.addr(sp.Family, 244)}
 		b := r.byte()
 		e.Local, e.Weight = b&1 != 0, []uint16{1, 1, 0, 2, 3, 100, MaxWeight, MaxWeight + 1}[b>>1%8]
-		sp.Endpoints = append(sp.Endpoints, e)
+		if b&16 == 0 {
+			sp.Endpoints = append(sp.Endpoints, e)
+		}
+		if b&32 != 0 {
+			sp.LocalEndpoints = append(sp.LocalEndpoints, e)
+		}
 	}
 	return sp
 }

@@ -81,8 +81,11 @@ func setArchiveFile(a *txtar.Archive, name, data string) {
 //
 //	namespace/name:port protocol FRONTEND... -> ENDPOINT...
 //
-// where an endpoint is address:port, followed by *weight if that is not 1, and by
-// @local if it is on this node. A line that names a service port again says what
+// where a frontend is address:port, after external= or lb= if it is no ClusterIP, or
+// a word: internal-local and external-local are the traffic policies, elsewhere says
+// that other endpoints serve. An endpoint is address:port, followed by *weight if
+// that is not 1, and by @local if it is on this node; such an endpoint serves under
+// both policies, with @only-local under policy Local only. A line that names a service port again says what
 // it changed to. "families ipv4" restricts the families, "cluster-cidrs PREFIX..."
 // sets the ranges of pods. Empty lines and those that start with # say nothing.
 func readServices(t *testing.T, text string) *rules.Ruleset {
@@ -151,11 +154,9 @@ func parseServicePort(line string) (rules.ServicePort, error) {
 	sp.Port = port
 	sp.Protocol = map[string]rules.Protocol{"tcp": rules.TCP, "udp": rules.UDP, "sctp": rules.SCTP}[fields[1]]
 	for _, s := range fields[2:] {
-		a, err := netip.ParseAddrPort(s)
-		if err != nil {
-			return sp, fmt.Errorf("read a frontend: %w", err)
+		if err := parseFrontend(&sp, s); err != nil {
+			return sp, err
 		}
-		sp.Frontends = append(sp.Frontends, rules.Frontend{Kind: rules.ClusterIP, Addr: a})
 	}
 	sp.Family = rules.FamilyOf(sp.Frontends[0].Addr.Addr())
 	for _, s := range strings.Fields(right) {
@@ -163,14 +164,44 @@ func parseServicePort(line string) (rules.ServicePort, error) {
 		if err != nil {
 			return sp, err
 		}
-		sp.Endpoints = append(sp.Endpoints, e)
+		if !strings.HasSuffix(s, "@only-local") {
+			sp.Endpoints = append(sp.Endpoints, e)
+		}
+		if e.Local && (sp.InternalLocal || sp.ExternalLocal) {
+			sp.LocalEndpoints = append(sp.LocalEndpoints, e)
+		}
 	}
 	return sp, nil
 }
 
+// parseFrontend reads a frontend or a word about the service port.
+func parseFrontend(sp *rules.ServicePort, s string) error {
+	switch s {
+	case "internal-local":
+		sp.InternalLocal = true
+		return nil
+	case "external-local":
+		sp.ExternalLocal = true
+		return nil
+	case "elsewhere":
+		sp.Served = true
+		return nil
+	}
+	kind := rules.ClusterIP
+	if k, addr, ok := strings.Cut(s, "="); ok {
+		kind, s = map[string]rules.FrontendKind{"external": rules.ExternalIP, "lb": rules.LoadBalancerIP}[k], addr
+	}
+	a, err := netip.ParseAddrPort(s)
+	if err != nil {
+		return fmt.Errorf("read a frontend: %w", err)
+	}
+	sp.Frontends = append(sp.Frontends, rules.Frontend{Kind: kind, Addr: a})
+	return nil
+}
+
 func parseEndpoint(s string) (rules.Endpoint, error) {
 	e := rules.Endpoint{Weight: 1}
-	s, e.Local = strings.CutSuffix(s, "@local")
+	s, e.Local = strings.CutSuffix(strings.Replace(s, "@only-local", "@local", 1), "@local")
 	addr, weight, weighted := strings.Cut(s, "*")
 	if weighted {
 		n, err := strconv.ParseUint(weight, 10, 16)

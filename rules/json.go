@@ -150,6 +150,12 @@ func jsonStatement(f Family, s Statement) object {
 		return jsonMatch("==", set.jsonKey(f, 0), "@"+set.Name)
 	case MatchSourceOutside:
 		return jsonMatch("!=", SourceAddr.json(f, 0), jsonPrefix(s.Prefix))
+	case MatchSourceType:
+		op := "=="
+		if s.Not {
+			op = "!="
+		}
+		return jsonMatch(op, object{"fib": object{"result": "type", "flags": []string{"saddr"}}}, "local")
 	case MatchNew:
 		return jsonMatch("in", object{"ct": object{"key": "state"}}, "new")
 	case MatchDNATed:
@@ -172,6 +178,8 @@ func jsonStatement(f Family, s Statement) object {
 	case Reject:
 		icmp := map[Family]string{IPv4: "icmp", IPv6: "icmpv6"}[f]
 		return object{"reject": object{"type": icmp, "expr": "port-unreachable"}}
+	case Drop:
+		return object{"drop": nil}
 	case Jump:
 		return object{"jump": object{"target": s.Chain}}
 	default:

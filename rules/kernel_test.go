@@ -127,10 +127,18 @@ func sampleServices(t *testing.T) []*rules.Compiled {
 					},
 					Frontends: []rules.Frontend{{Kind: rules.ClusterIP, Addr: address(family, 96, n+1, 53)}},
 				}
+				if n%2 == 0 {
+					sp.Frontends = append(sp.Frontends, rules.Frontend{Kind: rules.ExternalIP, Addr: address(family, 113, n+1, 53)},
+						rules.Frontend{Kind: rules.LoadBalancerIP, Addr: address(family, 114, n+1, 53)})
+					sp.InternalLocal, sp.ExternalLocal, sp.Served = n%4 == 0, n%3 == 0, n > 0
+				}
 				for e := range n {
 					sp.Endpoints = append(sp.Endpoints, rules.Endpoint{
 						Addr: address(family, 244, 10*n+e+1, 8080+e), Weight: uint16(e % 3), Local: e%2 == 0,
 					})
+					if e%4 == 0 {
+						sp.LocalEndpoints = append(sp.LocalEndpoints, sp.Endpoints[e])
+					}
 				}
 				c, err := rules.Compile(rules.Config{}, sp, nil)
 				if err != nil {

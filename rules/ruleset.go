@@ -43,18 +43,24 @@ func (r *Ruleset) Elements(f Family) []Element {
 }
 
 // Chains returns the chains of a family's table, every chain after the ones that
-// it jumps to: the random chains that elements refer to, by capacity, and the
-// skeleton.
+// it jumps to: the random chains that elements refer to, by name and capacity, and
+// the skeleton.
 func (r *Ruleset) Chains(f Family) []Chain {
-	capacities := map[int]bool{}
+	names := map[string]bool{}
 	for _, c := range r.Services {
-		if c.Family == f && len(c.Frontends) > 0 && len(c.Slots) > 0 {
-			capacities[len(c.Slots)] = true
+		if c.Family == f {
+			for _, name := range c.chains() {
+				names[name] = true
+			}
 		}
 	}
 	var chains []Chain
-	for _, capacity := range slices.Sorted(maps.Keys(capacities)) {
-		chains = append(chains, RandomChain(capacity))
+	for _, name := range slices.SortedFunc(maps.Keys(names), func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b))
+	}) {
+		if chain, ok := ChainByName(name); ok {
+			chains = append(chains, chain)
+		}
 	}
 	return append(chains, Skeleton(r.Config, f)...)
 }

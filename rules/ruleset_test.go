@@ -5,7 +5,10 @@ import (
 	"math/rand"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // A table holds each element once, in order, whoever and however many want it.
@@ -88,16 +91,22 @@ func TestChainsComeBeforeTheirUse(t *testing.T) {
 }
 
 func TestChainByName(t *testing.T) {
-	for _, capacity := range []int{1, 2, 5, 1024} {
-		c, ok := ChainByName(randomChainName(capacity))
-		if !ok || c.Name != randomChainName(capacity) || len(c.Rules) != tries(capacity)+1 {
-			t.Errorf("the chain of capacity %d is %+v, %t", capacity, c, ok)
-		}
-		if last := c.Rules[len(c.Rules)-1][0]; last != (DrawEndpoint{Endpoints, 1}) {
-			t.Errorf("the last rule of capacity %d is %+v", capacity, last)
+	for _, endpoints := range []SetID{Endpoints, LocalEndpoints} {
+		for _, capacity := range []int{1, 2, 5, 1024} {
+			name := randomChainName(endpoints, capacity)
+			c, ok := ChainByName(name)
+			if !ok || c.Name != name || len(c.Rules) != tries(capacity)+1 {
+				t.Errorf("the chain %s is %+v, %t", name, c, ok)
+			}
+			if last := c.Rules[len(c.Rules)-1][0]; last != (DrawEndpoint{endpoints, 1}) {
+				t.Errorf("the last rule of %s is %+v", name, last)
+			}
 		}
 	}
-	for _, name := range []string{"", "services", "random-", "random-0", "random-04", "random-+4", "random-x", "random-4294967296", "Random-4"} {
+	if c, ok := ChainByName("local-random-0"); !ok || len(c.Rules) > 0 {
+		t.Errorf("the chain of no endpoints is %+v, %t", c, ok)
+	}
+	for _, name := range []string{"", "services", "random-", "random--1", "local-random-01", "random-04", "random-+4", "random-x", "random-4294967296", "Random-4"} {
 		if c, ok := ChainByName(name); ok {
 			t.Errorf("%q is the chain %+v", name, c)
 		}
@@ -105,9 +114,10 @@ func TestChainByName(t *testing.T) {
 }
 
 // Traffic to ClusterIPs is marked for masquerading if it comes from outside the
-// cluster. Without a range nobody knows what is outside, and outside the range of
-// all addresses there is nothing.
-func TestMarkRules(t *testing.T) {
+// cluster, and traffic to external frontends of policy Local goes to endpoints on
+// this node if it comes from outside and not from this node. Without a range nobody
+// knows what is outside, and outside the range of all addresses there is nothing.
+func TestServiceRules(t *testing.T) {
 	cidrs := func(list ...string) Config {
 		var cfg Config
 		for _, s := range list {
@@ -115,25 +125,34 @@ func TestMarkRules(t *testing.T) {
 		}
 		return cfg
 	}
+	const external = "KEY @masquerade-ips MARK 0x00004000\n" +
+		"fib saddr type local KEY @masquerade-node-ips MARK 0x00004000\n" +
+		"KEY vmap @service-ips\n"
 	for _, c := range []struct {
 		name string
 		cfg  Config
 		want string
 	}{
-		{"no range", Config{}, ""},
-		{"a range of the other family", cidrs("fd00::/8"), ""},
-		{"all addresses", cidrs("10.0.0.0/8", "0.0.0.0/0"), ""},
-		{"ranges", cidrs("10.0.0.0/8", "fd00::/8", "172.16.0.0/12"), "ip daddr @cluster-ips ip saddr != 10.0.0.0/8 ip saddr != 172.16.0.0/12 meta mark set meta mark | 0x00004000"},
-		{"everything", Config{MasqueradeAll: true}, "ip daddr @cluster-ips meta mark set meta mark | 0x00004000"},
-		{"another bit", Config{MasqueradeAll: true, MasqueradeMark: 1}, "ip daddr @cluster-ips meta mark set meta mark | 0x00000001"},
+		{"no range", Config{}, "fib saddr type != local KEY vmap @local-service-ips\n" + external},
+		{"a range of the other family", cidrs("fd00::/8"), "fib saddr type != local KEY vmap @local-service-ips\n" + external},
+		{"all addresses", cidrs("10.0.0.0/8", "0.0.0.0/0"), external},
+		{"ranges", cidrs("10.0.0.0/8", "fd00::/8", "172.16.0.0/12"),
+			"fib saddr type != local ip saddr != 10.0.0.0/8 ip saddr != 172.16.0.0/12 KEY vmap @local-service-ips\n" +
+				"ip daddr @cluster-ips ip saddr != 10.0.0.0/8 ip saddr != 172.16.0.0/12 MARK 0x00004000\n" + external},
+		{"everything", Config{MasqueradeAll: true},
+			"fib saddr type != local KEY vmap @local-service-ips\nip daddr @cluster-ips MARK 0x00004000\n" + external},
+		{"another bit", Config{MasqueradeAll: true, MasqueradeMark: 1},
+			"fib saddr type != local KEY vmap @local-service-ips\nip daddr @cluster-ips MARK 0x00000001\n" +
+				strings.ReplaceAll(external, "0x00004000", "0x00000001")},
 	} {
 		chain := Skeleton(c.cfg, IPv4)[0]
-		var text []byte
-		for _, rule := range chain.Rules[:len(chain.Rules)-1] {
-			text = rule.AppendText(text, IPv4)
+		var text strings.Builder
+		for _, rule := range chain.Rules {
+			text.Write(append(rule.AppendText(nil, IPv4), '\n'))
 		}
-		if got := string(text); chain.Name != chainServices || got != c.want {
-			t.Errorf("%s: chain %s has %q, want %q", c.name, chain.Name, got, c.want)
+		got := strings.NewReplacer("ip daddr . meta l4proto . th dport", "KEY", "meta mark set meta mark |", "MARK").Replace(text.String())
+		if diff := cmp.Diff(c.want, got); chain.Name != chainServices || diff != "" {
+			t.Errorf("%s: chain %s (want -, got +):\n%s", c.name, chain.Name, diff)
 		}
 	}
 }

@@ -114,15 +114,25 @@ func (k ServicePortKey) String() string {
 // FrontendKind says where clients got a frontend's address from.
 type FrontendKind uint8
 
-// ClusterIP is an address of spec.clusterIPs, meant for clients inside the
-// cluster.
-const ClusterIP FrontendKind = 1
+// The kinds of frontends. All but ClusterIP are external: meant for clients
+// outside of the cluster, and subject to the external traffic policy.
+const (
+	// ClusterIP is an address of spec.clusterIPs.
+	ClusterIP FrontendKind = iota + 1
+	// ExternalIP is an address of spec.externalIPs.
+	ExternalIP
+	// LoadBalancerIP is an address of status.loadBalancer.ingress.
+	LoadBalancerIP
+)
 
 // Frontend is an address and port that clients of a Service use.
 type Frontend struct {
 	Kind FrontendKind
 	Addr netip.AddrPort
 }
+
+// External reports whether the external traffic policy applies to the frontend.
+func (f Frontend) External() bool { return f.Kind != ClusterIP }
 
 // MaxWeight is the largest weight of an endpoint. Weights are 0..MaxWeight.
 const MaxWeight = 1000
@@ -144,7 +154,20 @@ type Endpoint struct {
 type ServicePort struct {
 	ServicePortKey
 	Frontends []Frontend
+	// Endpoints serve where the traffic policy is Cluster.
 	Endpoints []Endpoint
+	// LocalEndpoints, all on this node, serve where the traffic policy is Local.
+	LocalEndpoints []Endpoint
+	// InternalLocal is internalTrafficPolicy Local: of ClusterIPs.
+	InternalLocal bool
+	// ExternalLocal is externalTrafficPolicy Local: of external frontends. Clients on
+	// this node, the node itself and its pods, are served as under policy Cluster.
+	ExternalLocal bool
+	// Served is true if an endpoint serves anywhere in the cluster; it goes without
+	// saying if a list has one. A frontend without an endpoint that may be used drops
+	// packets then, since a client may have better luck on another node, and rejects
+	// them if not.
+	Served bool
 }
 
 // sorted returns the service port with its frontends and endpoints in the order
@@ -152,9 +175,15 @@ type ServicePort struct {
 func (s ServicePort) sorted() ServicePort {
 	s.Frontends = slices.Clone(s.Frontends)
 	slices.SortFunc(s.Frontends, func(a, b Frontend) int { return a.Addr.Compare(b.Addr) })
-	s.Endpoints = slices.Clone(s.Endpoints)
-	slices.SortFunc(s.Endpoints, func(a, b Endpoint) int { return a.Addr.Compare(b.Addr) })
+	s.Endpoints = sortedEndpoints(s.Endpoints)
+	s.LocalEndpoints = sortedEndpoints(s.LocalEndpoints)
 	return s
+}
+
+func sortedEndpoints(endpoints []Endpoint) []Endpoint {
+	endpoints = slices.Clone(endpoints)
+	slices.SortFunc(endpoints, func(a, b Endpoint) int { return a.Addr.Compare(b.Addr) })
+	return endpoints
 }
 
 // Validate returns an error that joins everything in the service port that has
@@ -172,22 +201,34 @@ func (s ServicePort) validate() error {
 		if err := s.validateAddr(f.Addr, prev); err != nil {
 			errs = append(errs, fmt.Errorf("frontend %s: %w", f.Addr, err))
 		}
-		if f.Kind != ClusterIP {
+		if f.Kind < ClusterIP || f.Kind > LoadBalancerIP {
 			errs = append(errs, fmt.Errorf("frontend %s: unknown kind %d", f.Addr, f.Kind))
 		}
 		prev = f.Addr
 	}
-	prev = netip.AddrPort{}
-	for _, e := range s.Endpoints {
+	errs = append(errs, s.validateEndpoints("endpoint", s.Endpoints)...)
+	errs = append(errs, s.validateEndpoints("local endpoint", s.LocalEndpoints)...)
+	for _, e := range s.LocalEndpoints {
+		if !e.Local {
+			errs = append(errs, fmt.Errorf("local endpoint %s: is not on this node", e.Addr))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (s ServicePort) validateEndpoints(what string, endpoints []Endpoint) []error {
+	var errs []error
+	var prev netip.AddrPort
+	for _, e := range endpoints {
 		if err := s.validateAddr(e.Addr, prev); err != nil {
-			errs = append(errs, fmt.Errorf("endpoint %s: %w", e.Addr, err))
+			errs = append(errs, fmt.Errorf("%s %s: %w", what, e.Addr, err))
 		}
 		if e.Weight > MaxWeight {
-			errs = append(errs, fmt.Errorf("endpoint %s: weight %d is over %d", e.Addr, e.Weight, MaxWeight))
+			errs = append(errs, fmt.Errorf("%s %s: weight %d is over %d", what, e.Addr, e.Weight, MaxWeight))
 		}
 		prev = e.Addr
 	}
-	return errors.Join(errs...)
+	return errs
 }
 
 func (s ServicePort) validateKey() []error {

@@ -38,15 +38,29 @@ const (
 	// ClusterIPs holds every ClusterIP, for the masquerade mark and for the
 	// reject of ports that no Service has.
 	ClusterIPs SetID = iota
-	// NoEndpointsReject holds the frontends without a usable endpoint.
+	// NoEndpointsReject holds the frontends that no endpoint serves.
 	NoEndpointsReject
+	// NoEndpointsDrop holds the frontends of traffic policy Local that endpoints on
+	// other nodes serve, and none on this one.
+	NoEndpointsDrop
+	// MasqueradeIPs holds the external frontends of traffic policy Cluster: whoever
+	// the client is, the answers must come back through this node.
+	MasqueradeIPs
+	// MasqueradeNodeIPs holds the external frontends of traffic policy Local, for
+	// packets of this node itself.
+	MasqueradeNodeIPs
 	// Hairpin holds the endpoints on this node, for packets that an endpoint
 	// sends to itself through a Service.
 	Hairpin
 	// ServiceIPs maps a frontend to the chain of its slot table's capacity.
 	ServiceIPs
+	// LocalServiceIPs does so for external frontends of traffic policy Local, for
+	// clients that are not on this node.
+	LocalServiceIPs
 	// Endpoints maps a slot of a frontend to the endpoint in it.
 	Endpoints
+	// LocalEndpoints does so for LocalServiceIPs.
+	LocalEndpoints
 
 	numSets
 )
@@ -75,12 +89,22 @@ func (id SetID) Set() Set {
 		return Set{ID: id, Name: "cluster-ips", Key: []Field{DestAddr}}
 	case NoEndpointsReject:
 		return Set{ID: id, Name: "no-endpoints-reject", Key: []Field{DestAddr, L4Proto, DestPort}}
+	case NoEndpointsDrop:
+		return Set{ID: id, Name: "no-endpoints-drop", Key: []Field{DestAddr, L4Proto, DestPort}}
+	case MasqueradeIPs:
+		return Set{ID: id, Name: "masquerade-ips", Key: []Field{DestAddr, L4Proto, DestPort}}
+	case MasqueradeNodeIPs:
+		return Set{ID: id, Name: "masquerade-node-ips", Key: []Field{DestAddr, L4Proto, DestPort}}
 	case Hairpin:
 		return Set{ID: id, Name: "hairpin", Key: []Field{SourceAddr, DestAddr, L4Proto, DestPort}}
 	case ServiceIPs:
 		return Set{ID: id, Name: "service-ips", Key: []Field{DestAddr, L4Proto, DestPort}, Value: VerdictValue}
+	case LocalServiceIPs:
+		return Set{ID: id, Name: "local-service-ips", Key: []Field{DestAddr, L4Proto, DestPort}, Value: VerdictValue}
 	case Endpoints:
 		return Set{ID: id, Name: "endpoints", Key: []Field{DestAddr, L4Proto, DestPort, Slot}, Value: EndpointValue}
+	case LocalEndpoints:
+		return Set{ID: id, Name: "local-endpoints", Key: []Field{DestAddr, L4Proto, DestPort, Slot}, Value: EndpointValue}
 	default:
 		panic(fmt.Sprintf("rules: no set %d", id))
 	}

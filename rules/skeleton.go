@@ -19,7 +19,9 @@ const (
 	chainMasquerading = "masquerading"
 	chainNoEndpoints  = "no-endpoints-check"
 	chainClusterIPs   = "cluster-ips-check"
-	randomChainPrefix = "random-"
+
+	randomChainPrefix      = "random-"
+	localRandomChainPrefix = "local-random-"
 )
 
 // Skeleton returns the chains that exist whatever Services there are, regular
@@ -32,12 +34,15 @@ func Skeleton(cfg Config, f Family) []Chain {
 	checkNoEndpoints := Rule{MatchNew{}, Jump{chainNoEndpoints}}
 	checkClusterIPs := Rule{MatchNew{}, Jump{chainClusterIPs}}
 	return []Chain{
-		{Name: chainServices, Rules: append(markRules(cfg, f), Rule{Dispatch{ServiceIPs}})},
+		{Name: chainServices, Rules: serviceRules(cfg, f)},
 		{Name: chainMasquerading, Rules: []Rule{
 			{MatchMark{cfg.MasqueradeMark}, FlipMark{cfg.MasqueradeMark}, Masquerade{}},
 			{MatchDNATed{}, MatchSet{Hairpin}, Masquerade{}},
 		}},
-		{Name: chainNoEndpoints, Rules: []Rule{{MatchSet{NoEndpointsReject}, Reject{}}}},
+		{Name: chainNoEndpoints, Rules: []Rule{
+			{MatchSet{NoEndpointsReject}, Reject{}},
+			{MatchSet{NoEndpointsDrop}, Drop{}},
+		}},
 		{Name: chainClusterIPs, Rules: []Rule{{MatchSet{ClusterIPs}, Reject{}}}},
 
 		base("nat-prerouting", NATChain, Prerouting, priorityDNAT, Rule{Jump{chainServices}}),
@@ -49,52 +54,81 @@ func Skeleton(cfg Config, f Family) []Chain {
 	}
 }
 
-// markRules returns the rules that request masquerading for packets to
-// ClusterIPs: all of them, or those from outside the cluster.
-func markRules(cfg Config, f Family) []Rule {
-	rule := Rule{MatchSet{ClusterIPs}}
-	if !cfg.MasqueradeAll {
-		cidrs := cfg.clusterCIDRs(f)
-		if len(cidrs) == 0 {
-			return nil
-		}
-		for _, p := range cidrs {
-			if p.Bits() == 0 {
-				return nil // nothing is outside
-			}
-			rule = append(rule, MatchSourceOutside{p})
-		}
+// serviceRules returns the rules that translate packets to frontends, and mark what
+// is to be masqueraded:
+//
+//   - clients that are neither this node nor one of its pods, to external frontends
+//     of traffic policy Local: over the endpoints on this node, or nowhere;
+//   - all others, and all other frontends: over the endpoints of policy Cluster.
+func serviceRules(cfg Config, f Family) []Rule {
+	var rules []Rule
+	outside, some := outsidePods(cfg, f)
+	if some {
+		rules = append(rules, append(append(Rule{MatchSourceType{Not: true}}, outside...), Dispatch{LocalServiceIPs}))
 	}
-	return []Rule{append(rule, SetMark{cfg.MasqueradeMark})}
+	mark := SetMark{cfg.MasqueradeMark}
+	switch {
+	case cfg.MasqueradeAll:
+		rules = append(rules, Rule{MatchSet{ClusterIPs}, mark})
+	case some && len(outside) > 0:
+		rules = append(rules, append(append(Rule{MatchSet{ClusterIPs}}, outside...), mark))
+	}
+	return append(rules,
+		Rule{MatchSet{MasqueradeIPs}, mark},
+		Rule{MatchSourceType{}, MatchSet{MasqueradeNodeIPs}, mark},
+		Rule{Dispatch{ServiceIPs}},
+	)
+}
+
+// outsidePods returns the matches for clients that are no pods, none if pods are
+// not known by their address. It reports whether there can be such clients.
+func outsidePods(cfg Config, f Family) (matches Rule, some bool) {
+	for _, p := range cfg.clusterCIDRs(f) {
+		if p.Bits() == 0 {
+			return nil, false
+		}
+		matches = append(matches, MatchSourceOutside{p})
+	}
+	return matches, true
 }
 
 // RandomChain returns the chain that translates a packet to the endpoint in a
-// random filled slot of a table of the given capacity: it draws until it hits
-// one, and takes slot 0 after tries(capacity) misses.
-func RandomChain(capacity int) Chain {
-	draw := Rule{DrawEndpoint{Endpoints, uint32(capacity)}}
-	c := Chain{Name: randomChainName(capacity)}
+// random filled slot of a table of the given capacity in a map, Endpoints or
+// LocalEndpoints: it draws until it hits one, and takes slot 0 after
+// tries(capacity) misses. With capacity 0 it does nothing: the packet goes on
+// untranslated.
+func RandomChain(endpoints SetID, capacity int) Chain {
+	draw := Rule{DrawEndpoint{endpoints, uint32(capacity)}}
+	c := Chain{Name: randomChainName(endpoints, capacity)}
 	for range tries(capacity) {
 		c.Rules = append(c.Rules, draw)
 	}
-	c.Rules = append(c.Rules, Rule{DrawEndpoint{Endpoints, 1}})
+	if capacity > 0 {
+		c.Rules = append(c.Rules, Rule{DrawEndpoint{endpoints, 1}})
+	}
 	return c
 }
 
 // ChainByName returns the chain that elements refer to by this name, which is
 // made when the first of them appears.
 func ChainByName(name string) (Chain, bool) {
+	endpoints := Endpoints
 	digits, ok := strings.CutPrefix(name, randomChainPrefix)
 	if !ok {
-		return Chain{}, false
+		endpoints = LocalEndpoints
+		digits, ok = strings.CutPrefix(name, localRandomChainPrefix)
 	}
 	capacity, err := strconv.ParseUint(digits, 10, 31)
-	if err != nil || capacity == 0 || digits[0] == '0' { // no other way to write the same
+	if !ok || err != nil || randomChainName(endpoints, int(capacity)) != name { // there is one way to write it
 		return Chain{}, false
 	}
-	return RandomChain(int(capacity)), true
+	return RandomChain(endpoints, int(capacity)), true
 }
 
-func randomChainName(capacity int) string {
-	return randomChainPrefix + strconv.Itoa(capacity)
+func randomChainName(endpoints SetID, capacity int) string {
+	prefix := randomChainPrefix
+	if endpoints == LocalEndpoints {
+		prefix = localRandomChainPrefix
+	}
+	return prefix + strconv.Itoa(capacity)
 }

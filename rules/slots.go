@@ -32,6 +32,9 @@ func (s Slots) assign(endpoints []Endpoint, counts []int) Slots {
 	for _, n := range counts {
 		total += n
 	}
+	if total == 0 {
+		return nil
+	}
 	capacity := len(s)
 	if !keepsCapacity(capacity, total) {
 		capacity = capacityFor(total)
@@ -39,7 +42,7 @@ func (s Slots) assign(endpoints []Endpoint, counts []int) Slots {
 	table := make(Slots, capacity)
 	missing := s.keep(table, endpoints, counts)
 	s.place(table, endpoints, missing)
-	if total > 0 && !table[0].IsValid() {
+	if !table[0].IsValid() {
 		last := len(table) - 1
 		for !table[last].IsValid() {
 			last--

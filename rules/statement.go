@@ -12,6 +12,9 @@ type (
 	MatchSet struct{ Set SetID }
 	// MatchSourceOutside is `f saddr != prefix`.
 	MatchSourceOutside struct{ Prefix netip.Prefix }
+	// MatchSourceType is `fib saddr type local`, or with Not `fib saddr type != local`:
+	// whether the source is an address of this node.
+	MatchSourceType struct{ Not bool }
 	// MatchNew is `ct state new`.
 	MatchNew struct{}
 	// MatchDNATed is `ct status dnat`.
@@ -37,12 +40,15 @@ type (
 	// Reject is `reject`: ICMP port unreachable, also for TCP, as kube-proxy
 	// does.
 	Reject struct{}
+	// Drop is `drop`.
+	Drop struct{}
 	// Jump is `jump chain`.
 	Jump struct{ Chain string }
 )
 
 func (MatchSet) statement()           {}
 func (MatchSourceOutside) statement() {}
+func (MatchSourceType) statement()    {}
 func (MatchNew) statement()           {}
 func (MatchDNATed) statement()        {}
 func (MatchMark) statement()          {}
@@ -52,6 +58,7 @@ func (Dispatch) statement()           {}
 func (DrawEndpoint) statement()       {}
 func (Masquerade) statement()         {}
 func (Reject) statement()             {}
+func (Drop) statement()               {}
 func (Jump) statement()               {}
 
 // Rule is a sequence of statements.

@@ -169,6 +169,11 @@ func appendStatement(b []byte, f Family, s Statement) []byte {
 		return append(append(set.appendKeyExpression(b, f, 0), " @"...), set.Name...)
 	case MatchSourceOutside:
 		return fmt.Appendf(b, "%s saddr != %s", f.Keyword(), s.Prefix)
+	case MatchSourceType:
+		if s.Not {
+			return append(b, "fib saddr type != local"...)
+		}
+		return append(b, "fib saddr type local"...)
 	case MatchNew:
 		return append(b, "ct state new"...)
 	case MatchDNATed:
@@ -190,6 +195,8 @@ func appendStatement(b []byte, f Family, s Statement) []byte {
 		return append(b, "masquerade fully-random"...)
 	case Reject:
 		return append(b, "reject"...)
+	case Drop:
+		return append(b, "drop"...)
 	case Jump:
 		return append(append(b, "jump "...), s.Chain...)
 	default:

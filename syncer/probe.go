@@ -52,7 +52,7 @@ func examine(ctx context.Context, cfg rules.Config, kernel prober) error {
 	cause, err := causeOf(err), errors.Unwrap(err)
 	if cause == Refused {
 		if what := missing(ctx, cfg, kernel); what != "" {
-			err = fmt.Errorf("it cannot do %q: load the modules nf_tables, nft_chain_nat, nft_ct, nft_nat, nft_masq, nft_reject"+
+			err = fmt.Errorf("it cannot do %q: load the modules nf_tables, nft_chain_nat, nft_ct, nft_fib, nft_nat, nft_masq, nft_reject"+
 				" and nft_numgen, or use a kernel that has them: %w", what, err)
 		}
 	}
@@ -95,14 +95,14 @@ func missing(ctx context.Context, cfg rules.Config, kernel prober) string {
 			}
 		}
 		skeleton := rules.Skeleton(cfg, f)
-		for _, c := range append(skeleton, rules.RandomChain(2)) {
+		for _, c := range append(skeleton, rules.RandomChain(rules.Endpoints, 2)) {
 			op := Op{Verb: AddChain, Family: f, Chain: rules.Chain{Name: c.Name, Base: c.Base}}
 			b.Add(op)
 			if kernel.Check(ctx, b) != nil {
 				return string(op.appendText(nil))
 			}
 		}
-		for _, c := range append(skeleton, rules.RandomChain(2)) {
+		for _, c := range append(skeleton, rules.RandomChain(rules.Endpoints, 2)) {
 			for _, rule := range c.Rules {
 				b.Add(Op{Verb: AddRule, Family: f, Name: c.Name, Rule: rule})
 				if kernel.Check(ctx, b) != nil {
