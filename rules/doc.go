@@ -22,7 +22,11 @@
 //	       |                                           |
 //	       +----------------> services <---------------+
 //	                             |
-//	 to @cluster-ips from outside the cluster: set the masquerade mark
+//	 neither from this node nor from a pod, in @local-service-ips:
+//	   goto local-random-<capacity>, which draws from @local-endpoints
+//	                             |
+//	 to @cluster-ips from outside the cluster, to @masquerade-ips, or from this
+//	 node to @masquerade-node-ips: set the masquerade mark
 //	                             |
 //	  address . protocol . port in @service-ips: goto random-<capacity>
 //	                             |
@@ -37,6 +41,8 @@
 //	new, in               new, in               new, in
 //	@no-endpoints-        @no-endpoints-        @no-endpoints-
 //	reject: reject        reject: reject        reject: reject
+//	@no-endpoints-        @no-endpoints-        @no-endpoints-
+//	drop: drop            drop: drop            drop: drop
 //	       |              new, still to         new, still to
 //	       |              @cluster-ips:         @cluster-ips:
 //	       |              reject, no Service    reject, no Service
@@ -56,6 +62,15 @@
 // whatever depends on Services is an element. The kernel looks a set up by walking
 // a list of names for every element message, so a set for each Service would make
 // every update slower as the cluster grows.
+//
+// # Traffic policies
+//
+// A service port has up to two slot tables: one of the endpoints for traffic policy
+// Cluster, one of those on this node for policy Local. A ClusterIP draws from the one
+// that its policy names. An external frontend of policy Local has both: clients that
+// are neither this node nor one of its pods draw from the endpoints on this node and
+// keep their address, the others from all of them. Where no endpoint is on this node,
+// local-random-0, an empty chain, ends the search, and the packet is dropped untranslated.
 //
 // # Slots
 //
@@ -128,7 +143,8 @@
 //	a frontend comes, n slots are filled     n+1 (and     -            1
 //	                                         1 a new address)
 //
-// A local endpoint that comes or goes is one element of "hairpin" more. While the
+// A local endpoint that comes or goes is one element of "hairpin" more, and one for
+// each external frontend of policy Local. While the
 // capacity stays, these are the fewest that any assignment could do with: each
 // slot that an endpoint loses or gains is one operation for each frontend.
 //

@@ -175,7 +175,7 @@ func TestConflictOverBatches(t *testing.T) {
 	const n = 500
 	memory := &syncer.Memory{}
 	small := synctest.NewKernel(memory)
-	small.Limit(syncer.Size{Bytes: 60_000, Messages: 1 << 20})
+	small.Limit(syncer.Size{Bytes: 80_000, Messages: 1 << 20})
 	s := newSyncer(t, small, rules.Config{})
 	var before, after []*rules.ServicePort
 	for i := range n {
@@ -204,7 +204,7 @@ func TestInvalidServicePort(t *testing.T) {
 
 // TestSmallBuffers installs many Services though little fits into a batch.
 func TestSmallBuffers(t *testing.T) {
-	for _, limits := range []syncer.Size{{Bytes: 60_000, Messages: 1 << 20}, {Bytes: 1 << 30, Messages: 80}} {
+	for _, limits := range []syncer.Size{{Bytes: 80_000, Messages: 1 << 20}, {Bytes: 1 << 30, Messages: 160}} {
 		memory := &syncer.Memory{}
 		small := synctest.NewKernel(memory)
 		small.Limit(limits)

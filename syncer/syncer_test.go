@@ -27,24 +27,37 @@ func TestOperationCounts(t *testing.T) {
 		return sp
 	}
 	const v4 = rules.IPv4
+	balancer := func(f rules.Family, endpoints int) *rules.ServicePort {
+		sp := service(1, f)
+		sp.ExternalLocal = true
+		for i := range 3 {
+			sp.Frontends = append(sp.Frontends, rules.Frontend{Kind: rules.LoadBalancerIP, Addr: addrPort(f, 113, i+1, 80)})
+		}
+		for i := range endpoints {
+			sp.Endpoints = append(sp.Endpoints, rules.Endpoint{Addr: addrPort(f, 244, i, 8080), Weight: 1, Local: true})
+		}
+		sp.LocalEndpoints = sp.Endpoints
+		return sp
+	}
 	tests := map[string]struct {
 		before, after *rules.ServicePort
 		want          syncer.Counts
 	}{
-		"endpoint added":                       {remote(v4, 1, 2, 3, 4, 5, 6, 7, 8, 9), remote(v4, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10), syncer.Counts{Elements: 1}},
-		"endpoint removed":                     {remote(v4, 1, 2, 3), remote(v4, 1, 3), syncer.Counts{Elements: 1}},
-		"endpoint replaced":                    {remote(v4, 1, 2, 3), remote(v4, 1, 3, 4), syncer.Counts{Elements: 2}},
-		"endpoint of slot 0 removed":           {remote(v4, 1, 2, 3), remote(v4, 2, 3), syncer.Counts{Elements: 3}},
-		"endpoint of slot 0 replaced":          {remote(v4, 1, 2, 3), remote(v4, 2, 3, 4), syncer.Counts{Elements: 2}},
-		"local endpoint added":                 {remote(v4, 1, 3, 5, 7, 9, 11, 13, 15, 17), service(1, v4, 1, 3, 5, 7, 9, 11, 13, 15, 17, 18), syncer.Counts{Elements: 2}},
-		"two frontends, endpoint removed":      {twoFrontends(remote(v4, 1, 2, 3)), twoFrontends(remote(v4, 1, 3)), syncer.Counts{Elements: 2}},
-		"capacity grows":                       {remote(v4, 1, 2), remote(v4, 1, 2, 3), syncer.Counts{Elements: 3, Verdicts: 2, Objects: 14}},
-		"weight doubled":                       {weighted(remote(v4, 1, 2, 3), 1, 3, 6), weighted(remote(v4, 1, 2, 3), 1, 3, 5), syncer.Counts{Elements: 1}},
-		"last endpoint removed":                {remote(v4, 1), remote(v4), syncer.Counts{Elements: 3, Verdicts: 1}},
-		"first endpoint":                       {remote(v4), remote(v4, 1), syncer.Counts{Elements: 3, Verdicts: 1, Objects: 2}},
-		"new Service":                          {nil, remote(v4, 1, 2, 3), syncer.Counts{Elements: 5, Verdicts: 1, Objects: 14}},
-		"deleted Service":                      {remote(v4, 1, 2, 3), nil, syncer.Counts{Elements: 5, Verdicts: 1}},
-		"nothing":                              {service(1, v4, 1, 2, 3), service(1, v4, 3, 2, 1), syncer.Counts{}},
+		"endpoint added":                  {remote(v4, 1, 2, 3, 4, 5, 6, 7, 8, 9), remote(v4, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10), syncer.Counts{Elements: 1}},
+		"endpoint removed":                {remote(v4, 1, 2, 3), remote(v4, 1, 3), syncer.Counts{Elements: 1}},
+		"endpoint replaced":               {remote(v4, 1, 2, 3), remote(v4, 1, 3, 4), syncer.Counts{Elements: 2}},
+		"endpoint of slot 0 removed":      {remote(v4, 1, 2, 3), remote(v4, 2, 3), syncer.Counts{Elements: 3}},
+		"endpoint of slot 0 replaced":     {remote(v4, 1, 2, 3), remote(v4, 2, 3, 4), syncer.Counts{Elements: 2}},
+		"local endpoint added":            {remote(v4, 1, 3, 5, 7, 9, 11, 13, 15, 17), service(1, v4, 1, 3, 5, 7, 9, 11, 13, 15, 17, 18), syncer.Counts{Elements: 2}},
+		"two frontends, endpoint removed": {twoFrontends(remote(v4, 1, 2, 3)), twoFrontends(remote(v4, 1, 3)), syncer.Counts{Elements: 2}},
+		"capacity grows":                  {remote(v4, 1, 2), remote(v4, 1, 2, 3), syncer.Counts{Elements: 3, Verdicts: 2, Objects: 14}},
+		"weight doubled":                  {weighted(remote(v4, 1, 2, 3), 1, 3, 6), weighted(remote(v4, 1, 2, 3), 1, 3, 5), syncer.Counts{Elements: 1}},
+		"last endpoint removed":           {remote(v4, 1), remote(v4), syncer.Counts{Elements: 3, Verdicts: 1}},
+		"first endpoint":                  {remote(v4), remote(v4, 1), syncer.Counts{Elements: 3, Verdicts: 1, Objects: 2}},
+		"new Service":                     {nil, remote(v4, 1, 2, 3), syncer.Counts{Elements: 5, Verdicts: 1, Objects: 14}},
+		"deleted Service":                 {remote(v4, 1, 2, 3), nil, syncer.Counts{Elements: 5, Verdicts: 1}},
+		"nothing":                         {service(1, v4, 1, 2, 3), service(1, v4, 3, 2, 1), syncer.Counts{}},
+		"local endpoint of a load balancer with 3 IPs under policy Local": {balancer(v4, 100), balancer(v4, 101), syncer.Counts{Elements: 1 + 3*2 + 1}},
 		"endpoint added of IPv6":               {remote(rules.IPv6, 1, 2, 3, 4, 5, 6, 7, 8, 9), remote(rules.IPv6, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10), syncer.Counts{Elements: 1}},
 		"back to an earlier capacity's chain":  {remote(v4, 1, 2, 3, 4), remote(v4, 1), syncer.Counts{Elements: 5, Verdicts: 2, Objects: 2}},
 		"all endpoints replaced, one capacity": {remote(v4, 1, 2, 3), remote(v4, 4, 5, 6), syncer.Counts{Elements: 6}},
