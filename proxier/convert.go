@@ -41,6 +41,8 @@ func NewService(s *corev1.Service) (*Service, error) {
 	addrs, errs := clusterIPs(&s.Spec)
 	addrs, externalErrs := appendExternal(addrs, s)
 	errs = append(errs, externalErrs...)
+	sources, sourceErrs := sourceRanges(s.Spec.LoadBalancerSourceRanges)
+	errs = append(errs, sourceErrs...)
 	ports, portErrs := servicePorts(s.Spec.Ports)
 	errs = append(errs, portErrs...)
 	if len(errs) > 0 && (len(addrs) == 0 || len(ports) == 0) {
@@ -53,6 +55,8 @@ func NewService(s *corev1.Service) (*Service, error) {
 		Ports:         ports,
 		InternalLocal: s.Spec.InternalTrafficPolicy != nil && *s.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal,
 		ExternalLocal: s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal && externallyAccessible(&s.Spec),
+		Restricted:    len(s.Spec.LoadBalancerSourceRanges) > 0,
+		SourceRanges:  sources,
 	}, errors.Join(errs...)
 }
 
@@ -248,6 +252,25 @@ func appendExternal(addrs []ServiceAddr, s *corev1.Service) (all []ServiceAddr, 
 		}
 	}
 	return addrs, errs
+}
+
+// sourceRanges returns the ranges of spec.loadBalancerSourceRanges. One that cannot
+// be parsed lets nobody in.
+func sourceRanges(all []string) (ranges []netip.Prefix, errs []error) {
+	for i, text := range all {
+		_, network, err := netutils.ParseCIDRSloppy(strings.TrimSpace(text))
+		if err != nil {
+			errs = append(errs, fmt.Errorf("spec.loadBalancerSourceRanges[%d]: %q is not a range of addresses", i, text))
+			continue
+		}
+		addr, _ := netip.AddrFromSlice(network.IP)
+		bits, _ := network.Mask.Size()
+		if addr.Is4In6() && bits >= 96 {
+			addr, bits = addr.Unmap(), bits-96
+		}
+		ranges = append(ranges, netip.PrefixFrom(addr, bits))
+	}
+	return ranges, errs
 }
 
 // servicePorts leaves out ports that are not possible, and those that an earlier

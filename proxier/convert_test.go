@@ -139,6 +139,25 @@ func TestNewService(t *testing.T) {
 			},
 		},
 		{
+			name: "source ranges",
+			change: func(s *corev1.Service) {
+				s.Spec.LoadBalancerSourceRanges = []string{" 203.0.113.000/025", "10.1.2.3/8", "2001:db8::/32", "::ffff:10.0.0.0/104"}
+			},
+			addrs: "10.96.0.10 from=203.0.113.0/25 from=10.0.0.0/8 from=2001:db8::/32 from=10.0.0.0/8", ports: []Port{{"http", rules.TCP, 80}},
+		},
+		{
+			name: "bad source ranges let nobody in",
+			change: func(s *corev1.Service) {
+				s.Spec.LoadBalancerSourceRanges = []string{"203.0.113.1", "", "x/8"}
+			},
+			addrs: "10.96.0.10 from=", ports: []Port{{"http", rules.TCP, 80}},
+			errs: []string{
+				`spec.loadBalancerSourceRanges[0]: "203.0.113.1" is not a range of addresses`,
+				`spec.loadBalancerSourceRanges[1]: "" is not a range of addresses`,
+				`spec.loadBalancerSourceRanges[2]: "x/8" is not a range of addresses`,
+			},
+		},
+		{
 			name:   "policies of a load balancer",
 			change: policies(corev1.ServiceTypeLoadBalancer), addrs: "10.96.0.10 internal-local external-local", ports: []Port{{"http", rules.TCP, 80}},
 		},

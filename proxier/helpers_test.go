@@ -38,7 +38,8 @@ func port(tb testing.TB, s string) Port {
 
 // newService makes "namespace/name" with addresses separated by spaces, ClusterIPs
 // or after "lb=" or "external=" others, and ports as port parses them. The words
-// internal-local and external-local among the addresses are the policies.
+// internal-local and external-local among the addresses are the policies, "from=" and
+// a range one of the sources that may use load balancers.
 func newService(tb testing.TB, name, addrs string, ports ...string) *Service {
 	tb.Helper()
 	s := &Service{Name: objectName(name)}
@@ -50,6 +51,11 @@ func newService(tb testing.TB, name, addrs string, ports ...string) *Service {
 			s.InternalLocal = true
 		case a == "external-local":
 			s.ExternalLocal = true
+		case kind == "from":
+			s.Restricted = true
+			if text != "" {
+				s.SourceRanges = append(s.SourceRanges, netip.MustParsePrefix(text))
+			}
 		case found:
 			s.Addrs = append(s.Addrs, ServiceAddr{kinds[kind], netip.MustParseAddr(text)})
 		default:
@@ -112,6 +118,9 @@ func describe(c syncer.Change) string {
 	b.WriteString(c.Key.String() + ":")
 	for _, f := range c.ServicePort.Frontends {
 		b.WriteString(" " + f.Addr.String())
+	}
+	if c.ServicePort.Restricted {
+		fmt.Fprintf(&b, " from %v", c.ServicePort.SourceRanges)
 	}
 	b.WriteString(" ->")
 	describeEndpoints(&b, c.ServicePort.Endpoints)

@@ -24,6 +24,9 @@ type Service struct {
 	// InternalLocal and ExternalLocal are the traffic policies Local. The external one
 	// only counts if there is a way in from outside.
 	InternalLocal, ExternalLocal bool
+	// Restricted is true if only the sources in SourceRanges may use load-balancer IPs.
+	Restricted   bool
+	SourceRanges []netip.Prefix
 }
 
 // ServiceAddr is an address of a Service.
@@ -79,10 +82,11 @@ func (s *Service) Equal(t *Service) bool {
 		slices.Equal(s.Ports, t.Ports) && s.sameWays(t)
 }
 
-// sameWays reports whether two states of a Service have the same addresses under
-// the same traffic policies: then they differ in their ports only.
+// sameWays reports whether two states of a Service have the same addresses, under
+// the same traffic policies, for the same sources: then they differ in their ports only.
 func (s *Service) sameWays(t *Service) bool {
-	return slices.Equal(s.Addrs, t.Addrs) && s.InternalLocal == t.InternalLocal && s.ExternalLocal == t.ExternalLocal
+	return slices.Equal(s.Addrs, t.Addrs) && s.InternalLocal == t.InternalLocal && s.ExternalLocal == t.ExternalLocal &&
+		s.Restricted == t.Restricted && slices.Equal(s.SourceRanges, t.SourceRanges)
 }
 
 // external reports whether the Service has an external address of the family.

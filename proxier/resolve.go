@@ -18,6 +18,17 @@ func (t *Tracker) resolve(key rules.ServicePortKey) *rules.ServicePort {
 	}
 	service := entry.service
 	sp := &rules.ServicePort{ServicePortKey: key, InternalLocal: service.InternalLocal, ExternalLocal: service.ExternalLocal}
+	sp.Restricted = service.Restricted
+	for _, p := range service.SourceRanges {
+		if rules.FamilyOf(p.Addr()) != key.Family {
+			continue
+		}
+		if p.Bits() == 0 {
+			sp.Restricted, sp.SourceRanges = false, nil // everybody
+			break
+		}
+		sp.SourceRanges = append(sp.SourceRanges, p)
+	}
 	known := false
 	for _, addr := range service.Addrs {
 		if rules.FamilyOf(addr.Addr) != key.Family {

@@ -124,6 +124,14 @@ func TestTracker(t *testing.T) {
 				"a/young (tcp, IPv4): 10.96.0.1:80 ->", "b/old (tcp, IPv4): 10.96.0.2:80 203.0.113.1:80 ->",
 			}},
 		},
+		"source ranges change, each family has its own": {
+			{services(newService(t, "a/a", "10.96.0.1 fd00::1 lb=203.0.113.1 lb=2001:db8::1 from=10.0.0.0/8", ":80")), []string{
+				"a/a (tcp, IPv4): 10.96.0.1:80 203.0.113.1:80 from [10.0.0.0/8] ->", "a/a (tcp, IPv6): [fd00::1]:80 [2001:db8::1]:80 from [] ->",
+			}},
+			{services(newService(t, "a/a", "10.96.0.1 fd00::1 lb=203.0.113.1 lb=2001:db8::1 from=10.0.0.0/8 from=::/0", ":80")), []string{
+				"a/a (tcp, IPv4): 10.96.0.1:80 203.0.113.1:80 from [10.0.0.0/8] ->", "a/a (tcp, IPv6): [fd00::1]:80 [2001:db8::1]:80 ->",
+			}},
+		},
 		"policies change": {
 			{services(newService(t, "default/web", "10.96.0.1 lb=203.0.113.1", "http:80")), []string{"default/web:http (tcp, IPv4): 10.96.0.1:80 203.0.113.1:80 ->"}},
 			{endpointSlices(slice("10.1.0.1", "10.1.0.2 l")), []string{"default/web:http (tcp, IPv4): 10.96.0.1:80 203.0.113.1:80 -> 10.1.0.1:8080 10.1.0.2:8080*"}},

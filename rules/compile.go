@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -17,6 +18,8 @@ type Compiled struct {
 	InternalLocal bool
 	ExternalLocal bool
 	Served        bool // anywhere in the cluster
+	Restricted    bool
+	Sources       []netip.Prefix // that may use load-balancer IPs if Restricted; disjoint, sorted
 }
 
 // Compile turns a service port into its part of the ruleset. prev is what Compile
@@ -39,6 +42,9 @@ func Compile(cfg Config, sp ServicePort, prev *Compiled) (*Compiled, error) {
 		ExternalLocal:  sp.ExternalLocal,
 		Served:         sp.Served || len(sp.Endpoints)+len(sp.LocalEndpoints) > 0,
 	}
+	if sp.Restricted {
+		c.Restricted, c.Sources = true, disjoint(sp.SourceRanges)
+	}
 	c.Slots = c.assign(cfg, prev.Slots, sp.Endpoints)
 	c.LocalSlots = c.assign(cfg, prev.LocalSlots, sp.LocalEndpoints)
 	slices.SortFunc(c.Hairpin, netip.AddrPort.Compare)
@@ -60,11 +66,31 @@ func (c *Compiled) assign(cfg Config, prev Slots, endpoints []Endpoint) Slots {
 	return prev.assign(endpoints, counts)
 }
 
+// disjoint reduces ranges to those that are in no other one, sorted. Two ranges
+// either are disjoint or one contains the other.
+func disjoint(ranges []netip.Prefix) []netip.Prefix {
+	var cover []netip.Prefix
+	sorted := make([]netip.Prefix, len(ranges))
+	for i, p := range ranges {
+		sorted[i] = p.Masked()
+	}
+	slices.SortFunc(sorted, func(a, b netip.Prefix) int {
+		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+	})
+	for _, p := range sorted {
+		if len(cover) == 0 || !cover[len(cover)-1].Contains(p.Addr()) {
+			cover = append(cover, p)
+		}
+	}
+	return cover
+}
+
 func (c *Compiled) equal(d *Compiled) bool {
 	return c.ServicePortKey == d.ServicePortKey && slices.Equal(c.Frontends, d.Frontends) &&
 		slices.Equal(c.Slots, d.Slots) && slices.Equal(c.LocalSlots, d.LocalSlots) &&
 		slices.Equal(c.Hairpin, d.Hairpin) && c.InternalLocal == d.InternalLocal &&
-		c.ExternalLocal == d.ExternalLocal && c.Served == d.Served
+		c.ExternalLocal == d.ExternalLocal && c.Served == d.Served &&
+		c.Restricted == d.Restricted && slices.Equal(c.Sources, d.Sources)
 }
 
 // NumElements returns how many elements AppendElements appends at most.
@@ -72,7 +98,7 @@ func (c *Compiled) NumElements() int {
 	if c == nil {
 		return 0
 	}
-	return len(c.Frontends)*(4+len(c.Slots)+len(c.LocalSlots)) + len(c.Hairpin)
+	return len(c.Frontends)*(5+len(c.Slots)+len(c.LocalSlots)+len(c.Sources)) + len(c.Hairpin)
 }
 
 // AppendElements appends the elements of the service port, in the order of
@@ -123,6 +149,14 @@ func (c *Compiled) appendOf(dst []Element, id SetID, f Frontend, comment string)
 		want = f.External() && !c.ExternalLocal && len(slots) > 0
 	case MasqueradeNodeIPs:
 		want = local && len(slots) > 0
+	case Firewalled:
+		want = c.Restricted && f.Kind == LoadBalancerIP
+	case AllowedSources:
+		if c.Restricted && f.Kind == LoadBalancerIP {
+			for _, e.Key.Source = range c.Sources {
+				dst = append(dst, e)
+			}
+		}
 	case ServiceIPs:
 		e.Chain, e.Comment = randomChainName(Endpoints, len(slots)), comment
 		want = len(slots) > 0

@@ -18,6 +18,10 @@
 //
 //	from the network                             from this node
 //	       |                                           |
+//	filter-prerouting-pre-dnat -110             filter-output-pre-dnat -110
+//	       |  new, in @firewalled, source not in       |
+//	       |  @allowed-sources: drop                   |
+//	       |                                           |
 //	nat-prerouting -100                         nat-output -100
 //	       |                                           |
 //	       +----------------> services <---------------+

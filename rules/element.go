@@ -14,15 +14,18 @@ type Key struct {
 	Protocol Protocol
 	Port     uint16
 	Slot     uint32
+	Source   netip.Prefix
 }
 
-// Compare orders keys by address, protocol, port and slot.
+// Compare orders keys by address, protocol, port, slot and source.
 func (k Key) Compare(l Key) int {
 	return cmp.Or(
 		k.Addr.Compare(l.Addr),
 		cmp.Compare(k.Protocol, l.Protocol),
 		cmp.Compare(k.Port, l.Port),
 		cmp.Compare(k.Slot, l.Slot),
+		k.Source.Addr().Compare(l.Source.Addr()),
+		cmp.Compare(k.Source.Bits(), l.Source.Bits()),
 	)
 }
 

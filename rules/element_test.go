@@ -53,7 +53,7 @@ func FuzzClipComment(f *testing.F) {
 // Elements are ordered by set, address, protocol, port and slot.
 func TestElementsAreOrdered(t *testing.T) {
 	element := func(set SetID, addr string, p Protocol, port uint16, slot uint32) Element {
-		return Element{Set: set, Key: Key{netip.MustParseAddr(addr), p, port, slot}}
+		return Element{Set: set, Key: Key{Addr: netip.MustParseAddr(addr), Protocol: p, Port: port, Slot: slot}}
 	}
 	ascending := []Element{
 		element(ClusterIPs, "10.0.0.9", SCTP, 9, 9),
@@ -75,8 +75,8 @@ func TestElementsAreOrdered(t *testing.T) {
 }
 
 func TestElementText(t *testing.T) {
-	frontend := Key{netip.MustParseAddr("10.96.0.10"), TCP, 80, 0}
-	slot := Key{netip.MustParseAddr("fd00::10"), SCTP, 80, 3}
+	frontend := Key{Addr: netip.MustParseAddr("10.96.0.10"), Protocol: TCP, Port: 80}
+	slot := Key{Addr: netip.MustParseAddr("fd00::10"), Protocol: SCTP, Port: 80, Slot: 3}
 	for _, c := range []struct {
 		e    Element
 		want string

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
@@ -49,6 +50,9 @@ func (s Set) Encode(f Family) *nftables.Set {
 		Name:    s.Name,
 		IsMap:   s.Value != NoValue,
 		KeyType: concatType(f, s.Key...),
+		// Ranges in a concatenation want the lengths of its fields.
+		Interval:      s.interval(),
+		Concatenation: s.interval(),
 	}
 	switch s.Value {
 	case VerdictValue:
@@ -74,7 +78,7 @@ func concatType(f Family, fields ...Field) nftables.SetDatatype {
 
 func (f Field) datatype(family Family) nftables.SetDatatype {
 	switch f {
-	case SourceAddr, DestAddr:
+	case SourceAddr, SourceRange, DestAddr:
 		if family == IPv4 {
 			return nftables.TypeIPAddr
 		}
@@ -124,13 +128,26 @@ func EncodeKeys(elements []Element) []nftables.SetElement {
 	}
 	const longest = 16 + 16 + 4 + 4 + 4
 	buf := make([]byte, 0, len(elements)*longest)
-	fields := elements[0].Set.Set().Key
+	set := elements[0].Set.Set()
 	for i, e := range elements {
 		start := len(buf)
-		buf = e.appendWireKey(buf, fields)
+		buf = e.appendWireKey(buf, set.Key)
 		encoded[i].Key = buf[start:len(buf):len(buf)]
+		if set.interval() { // the other end of the range; the other fields are equal
+			last := len(appendAddr(nil, e.Key.Source.Addr()))
+			encoded[i].KeyEnd = append(slices.Clone(encoded[i].Key[:len(encoded[i].Key)-last]), lastAddr(e.Key.Source)...)
+		}
 	}
 	return encoded
+}
+
+// lastAddr returns the last address of a range.
+func lastAddr(p netip.Prefix) []byte {
+	addr := appendAddr(nil, p.Addr())
+	for i := p.Bits(); i < 8*len(addr); i++ {
+		addr[i/8] |= 0x80 >> (i % 8)
+	}
+	return addr
 }
 
 // appendWireKey appends the key's fields, each padded to a multiple of four
@@ -146,6 +163,8 @@ func (e Element) appendWireKey(b []byte, fields []Field) []byte {
 			b = appendPort(b, e.Key.Port)
 		case Slot:
 			b = binary.NativeEndian.AppendUint32(b, e.Key.Slot)
+		case SourceRange:
+			b = appendAddr(b, e.Key.Source.Addr())
 		}
 	}
 	return b
@@ -176,7 +195,7 @@ func (r Rule) Encode(f Family) []expr.Any {
 func encodeStatement(f Family, s Statement) []expr.Any {
 	switch s := s.(type) {
 	case MatchSet:
-		return append(s.Set.Set().load(f, 0), &expr.Lookup{SourceRegister: 1, SetName: s.Set.Set().Name})
+		return append(s.Set.Set().load(f, 0), &expr.Lookup{SourceRegister: 1, SetName: s.Set.Set().Name, Invert: s.Not})
 	case MatchSourceOutside:
 		return encodeSourceOutside(f, s.Prefix)
 	case MatchSourceType:
@@ -251,7 +270,7 @@ func (s Set) load(f Family, capacity uint32) []expr.Any {
 func (f Field) load(family Family, capacity, register uint32) expr.Any {
 	const dportOffset = 2 // the same in TCP, UDP and SCTP
 	switch f {
-	case SourceAddr:
+	case SourceAddr, SourceRange:
 		return loadAddr(family, 12, 8, register)
 	case DestAddr:
 		return loadAddr(family, 16, 24, register)

@@ -131,6 +131,10 @@ func (r *reader) servicePort() ServicePort {
 	}
 	policies := r.byte()
 	sp.InternalLocal, sp.ExternalLocal, sp.Served = policies&1 != 0, policies&2 != 0, policies&4 != 0
+	sp.Restricted = policies&8 != 0
+	for range policies >> 4 {
+		sp.SourceRanges = append(sp.SourceRanges, netip.PrefixFrom(r.addr(sp.Family, 10).Addr(), int(r.byte()%129)))
+	}
 	for range r.byte() % 40 {
 		e := Endpoint{Addr: r.addr(sp.Family, 244)}
 		b := r.byte()

@@ -82,7 +82,7 @@ func setArchiveFile(a *txtar.Archive, name, data string) {
 //	namespace/name:port protocol FRONTEND... -> ENDPOINT...
 //
 // where a frontend is address:port, after external= or lb= if it is no ClusterIP, or
-// a word: internal-local and external-local are the traffic policies, elsewhere says
+// a word: from=RANGE,... restricts the sources of load balancers, internal-local and external-local are the traffic policies, elsewhere says
 // that other endpoints serve. An endpoint is address:port, followed by *weight if
 // that is not 1, and by @local if it is on this node; such an endpoint serves under
 // both policies, with @only-local under policy Local only. A line that names a service port again says what
@@ -185,6 +185,13 @@ func parseFrontend(sp *rules.ServicePort, s string) error {
 		return nil
 	case "elsewhere":
 		sp.Served = true
+		return nil
+	}
+	if ranges, ok := strings.CutPrefix(s, "from="); ok {
+		sp.Restricted = true
+		for _, r := range strings.FieldsFunc(ranges, func(c rune) bool { return c == ',' }) {
+			sp.SourceRanges = append(sp.SourceRanges, netip.MustParsePrefix(r))
+		}
 		return nil
 	}
 	kind := rules.ClusterIP

@@ -80,6 +80,9 @@ func (s Set) json(f Family, elements []Element) object {
 		o["map"] = DestAddr.typeName(f) + " . " + DestPort.typeName(f)
 	case NoValue:
 	}
+	if s.interval() {
+		o["flags"] = []string{"interval"}
+	}
 	if len(elements) > 0 {
 		list := make([]any, len(elements))
 		for i, e := range elements {
@@ -102,6 +105,8 @@ func (e Element) json() any {
 			parts = append(parts, e.Key.Port)
 		case Slot:
 			parts = append(parts, e.Key.Slot)
+		case SourceRange:
+			parts = append(parts, jsonPrefix(e.Key.Source))
 		}
 	}
 	key := concat(parts)
@@ -147,7 +152,11 @@ func jsonStatement(f Family, s Statement) object {
 	switch s := s.(type) {
 	case MatchSet:
 		set := s.Set.Set()
-		return jsonMatch("==", set.jsonKey(f, 0), "@"+set.Name)
+		op := "=="
+		if s.Not {
+			op = "!="
+		}
+		return jsonMatch(op, set.jsonKey(f, 0), "@"+set.Name)
 	case MatchSourceOutside:
 		return jsonMatch("!=", SourceAddr.json(f, 0), jsonPrefix(s.Prefix))
 	case MatchSourceType:
@@ -214,7 +223,7 @@ func (f Field) json(family Family, capacity uint32) object {
 		return object{"payload": object{"protocol": protocol, "field": field}}
 	}
 	switch f {
-	case SourceAddr:
+	case SourceAddr, SourceRange:
 		return payload(family.Keyword(), "saddr")
 	case DestAddr:
 		return payload(family.Keyword(), "daddr")

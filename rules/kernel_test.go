@@ -131,6 +131,12 @@ func sampleServices(t *testing.T) []*rules.Compiled {
 					sp.Frontends = append(sp.Frontends, rules.Frontend{Kind: rules.ExternalIP, Addr: address(family, 113, n+1, 53)},
 						rules.Frontend{Kind: rules.LoadBalancerIP, Addr: address(family, 114, n+1, 53)})
 					sp.InternalLocal, sp.ExternalLocal, sp.Served = n%4 == 0, n%3 == 0, n > 0
+					sp.Restricted = n > 2
+					for _, bits := range []int{9, 24, 32, 33, 128}[:n/2] {
+						if source := address(family, n, bits, 1).Addr(); bits <= source.BitLen() {
+							sp.SourceRanges = append(sp.SourceRanges, netip.PrefixFrom(source, bits).Masked())
+						}
+					}
 				}
 				for e := range n {
 					sp.Endpoints = append(sp.Endpoints, rules.Endpoint{

@@ -163,6 +163,10 @@ type ServicePort struct {
 	// ExternalLocal is externalTrafficPolicy Local: of external frontends. Clients on
 	// this node, the node itself and its pods, are served as under policy Cluster.
 	ExternalLocal bool
+	// Restricted is true if only some sources may use load-balancer IPs: those in
+	// SourceRanges, which may overlap.
+	Restricted   bool
+	SourceRanges []netip.Prefix
 	// Served is true if an endpoint serves anywhere in the cluster; it goes without
 	// saying if a list has one. A frontend without an endpoint that may be used drops
 	// packets then, since a client may have better luck on another node, and rejects
@@ -211,6 +215,11 @@ func (s ServicePort) validate() error {
 	for _, e := range s.LocalEndpoints {
 		if !e.Local {
 			errs = append(errs, fmt.Errorf("local endpoint %s: is not on this node", e.Addr))
+		}
+	}
+	for _, p := range s.SourceRanges {
+		if !p.IsValid() || FamilyOf(p.Addr()) != s.Family || p.Addr().Is4In6() {
+			errs = append(errs, fmt.Errorf("source range %s: not a range of %s", p, s.Family))
 		}
 	}
 	return errors.Join(errs...)

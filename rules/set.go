@@ -1,6 +1,9 @@
 package rules
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // TableName is the name of our table in both families. Nothing outside it is
 // ever read or changed.
@@ -12,11 +15,12 @@ type Field uint8
 
 // The fields, with the nft expressions that they stand for.
 const (
-	SourceAddr Field = iota + 1 // ip saddr
-	DestAddr                    // ip daddr
-	L4Proto                     // meta l4proto
-	DestPort                    // th dport
-	Slot                        // numgen random mod <capacity>
+	SourceAddr  Field = iota + 1 // ip saddr
+	DestAddr                     // ip daddr
+	L4Proto                      // meta l4proto
+	DestPort                     // th dport
+	Slot                         // numgen random mod <capacity>
+	SourceRange                  // ip saddr, compared with ranges
 )
 
 // ValueType is what the elements of a set map to.
@@ -49,6 +53,10 @@ const (
 	// MasqueradeNodeIPs holds the external frontends of traffic policy Local, for
 	// packets of this node itself.
 	MasqueradeNodeIPs
+	// Firewalled holds the addresses of load balancers that only some sources may use.
+	Firewalled
+	// AllowedSources holds the ranges of these sources.
+	AllowedSources
 	// Hairpin holds the endpoints on this node, for packets that an endpoint
 	// sends to itself through a Service.
 	Hairpin
@@ -95,6 +103,10 @@ func (id SetID) Set() Set {
 		return Set{ID: id, Name: "masquerade-ips", Key: []Field{DestAddr, L4Proto, DestPort}}
 	case MasqueradeNodeIPs:
 		return Set{ID: id, Name: "masquerade-node-ips", Key: []Field{DestAddr, L4Proto, DestPort}}
+	case Firewalled:
+		return Set{ID: id, Name: "firewalled", Key: []Field{DestAddr, L4Proto, DestPort}}
+	case AllowedSources:
+		return Set{ID: id, Name: "allowed-sources", Key: []Field{DestAddr, L4Proto, DestPort, SourceRange}}
 	case Hairpin:
 		return Set{ID: id, Name: "hairpin", Key: []Field{SourceAddr, DestAddr, L4Proto, DestPort}}
 	case ServiceIPs:
@@ -109,6 +121,9 @@ func (id SetID) Set() Set {
 		panic(fmt.Sprintf("rules: no set %d", id))
 	}
 }
+
+// interval reports whether elements are ranges. Ranges must not overlap.
+func (s Set) interval() bool { return slices.Contains(s.Key, SourceRange) }
 
 // Shared reports whether several service ports may want the same element.
 func (id SetID) Shared() bool { return id == ClusterIPs || id == Hairpin }

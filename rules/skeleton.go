@@ -8,9 +8,10 @@ import (
 // Priorities of the base chains: those of kube-proxy, since other software on a
 // node (CNI plugins, firewalls) is ordered around them.
 const (
-	priorityDNAT   int32 = -100
-	priorityFilter int32 = 0
-	prioritySNAT   int32 = 100
+	priorityPreDNAT int32 = -110
+	priorityDNAT    int32 = -100
+	priorityFilter  int32 = 0
+	prioritySNAT    int32 = 100
 )
 
 // Names of the regular chains of the skeleton.
@@ -19,6 +20,7 @@ const (
 	chainMasquerading = "masquerading"
 	chainNoEndpoints  = "no-endpoints-check"
 	chainClusterIPs   = "cluster-ips-check"
+	chainFirewall     = "firewall-check"
 
 	randomChainPrefix      = "random-"
 	localRandomChainPrefix = "local-random-"
@@ -32,19 +34,26 @@ func Skeleton(cfg Config, f Family) []Chain {
 		return Chain{Name: name, Base: &Hook{t, p, priority}, Rules: rules}
 	}
 	checkNoEndpoints := Rule{MatchNew{}, Jump{chainNoEndpoints}}
+	checkFirewall := Rule{MatchNew{}, Jump{chainFirewall}}
 	checkClusterIPs := Rule{MatchNew{}, Jump{chainClusterIPs}}
 	return []Chain{
 		{Name: chainServices, Rules: serviceRules(cfg, f)},
 		{Name: chainMasquerading, Rules: []Rule{
 			{MatchMark{cfg.MasqueradeMark}, FlipMark{cfg.MasqueradeMark}, Masquerade{}},
-			{MatchDNATed{}, MatchSet{Hairpin}, Masquerade{}},
+			{MatchDNATed{}, MatchSet{Set: Hairpin}, Masquerade{}},
 		}},
 		{Name: chainNoEndpoints, Rules: []Rule{
-			{MatchSet{NoEndpointsReject}, Reject{}},
-			{MatchSet{NoEndpointsDrop}, Drop{}},
+			{MatchSet{Set: NoEndpointsReject}, Reject{}},
+			{MatchSet{Set: NoEndpointsDrop}, Drop{}},
 		}},
-		{Name: chainClusterIPs, Rules: []Rule{{MatchSet{ClusterIPs}, Reject{}}}},
+		{Name: chainClusterIPs, Rules: []Rule{{MatchSet{Set: ClusterIPs}, Reject{}}}},
 
+		{Name: chainFirewall, Rules: []Rule{
+			{MatchSet{Set: Firewalled}, MatchSet{Set: AllowedSources, Not: true}, Drop{}},
+		}},
+
+		base("filter-prerouting-pre-dnat", FilterChain, Prerouting, priorityPreDNAT, checkFirewall),
+		base("filter-output-pre-dnat", FilterChain, Output, priorityPreDNAT, checkFirewall),
 		base("nat-prerouting", NATChain, Prerouting, priorityDNAT, Rule{Jump{chainServices}}),
 		base("nat-output", NATChain, Output, priorityDNAT, Rule{Jump{chainServices}}),
 		base("filter-input", FilterChain, Input, priorityFilter, checkNoEndpoints),
@@ -69,13 +78,13 @@ func serviceRules(cfg Config, f Family) []Rule {
 	mark := SetMark{cfg.MasqueradeMark}
 	switch {
 	case cfg.MasqueradeAll:
-		rules = append(rules, Rule{MatchSet{ClusterIPs}, mark})
+		rules = append(rules, Rule{MatchSet{Set: ClusterIPs}, mark})
 	case some && len(outside) > 0:
-		rules = append(rules, append(append(Rule{MatchSet{ClusterIPs}}, outside...), mark))
+		rules = append(rules, append(append(Rule{MatchSet{Set: ClusterIPs}}, outside...), mark))
 	}
 	return append(rules,
-		Rule{MatchSet{MasqueradeIPs}, mark},
-		Rule{MatchSourceType{}, MatchSet{MasqueradeNodeIPs}, mark},
+		Rule{MatchSet{Set: MasqueradeIPs}, mark},
+		Rule{MatchSourceType{}, MatchSet{Set: MasqueradeNodeIPs}, mark},
 		Rule{Dispatch{ServiceIPs}},
 	)
 }

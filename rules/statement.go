@@ -8,8 +8,11 @@ import "net/netip"
 type Statement interface{ statement() }
 
 type (
-	// MatchSet is `<key of the set> @set`.
-	MatchSet struct{ Set SetID }
+	// MatchSet is `<key of the set> @set`, or with Not `<key of the set> != @set`.
+	MatchSet struct {
+		Set SetID
+		Not bool
+	}
 	// MatchSourceOutside is `f saddr != prefix`.
 	MatchSourceOutside struct{ Prefix netip.Prefix }
 	// MatchSourceType is `fib saddr type local`, or with Not `fib saddr type != local`:

@@ -22,7 +22,7 @@ func (f Family) Keyword() string {
 // own: nft infers it from an expression.
 func (f Field) typeName(family Family) string {
 	switch f {
-	case SourceAddr, DestAddr:
+	case SourceAddr, SourceRange, DestAddr:
 		if family == IPv4 {
 			return "ipv4_addr"
 		}
@@ -39,7 +39,7 @@ func (f Field) typeName(family Family) string {
 // expression returns the nft expression of a field; capacity is that of a slot.
 func (f Field) expression(family Family, capacity uint32) string {
 	switch f {
-	case SourceAddr:
+	case SourceAddr, SourceRange:
 		return family.Keyword() + " saddr"
 	case DestAddr:
 		return family.Keyword() + " daddr"
@@ -100,6 +100,15 @@ func (s Set) AppendType(b []byte, f Family) []byte {
 	return b
 }
 
+// Flags returns the flags with which the set is declared, such as "flags interval",
+// or nothing.
+func (s Set) Flags() string {
+	if s.interval() {
+		return "flags interval"
+	}
+	return ""
+}
+
 // AppendKey appends the element's key, such as "10.96.0.10 . tcp . 80".
 func (e Element) AppendKey(b []byte) []byte { return e.appendKey(b, e.Set.Set()) }
 
@@ -117,6 +126,8 @@ func (e Element) appendKey(b []byte, set Set) []byte {
 			b = strconv.AppendUint(b, uint64(e.Key.Port), 10)
 		case Slot:
 			b = strconv.AppendUint(b, uint64(e.Key.Slot), 10)
+		case SourceRange:
+			b = appendPrefix(b, e.Key.Source)
 		}
 	}
 	return b
@@ -144,6 +155,15 @@ func (e Element) appendText(b []byte, set Set) []byte {
 	return b
 }
 
+// appendPrefix appends a range of addresses; nft prints one of a single address as
+// that address.
+func appendPrefix(b []byte, p netip.Prefix) []byte {
+	if p.IsSingleIP() {
+		return p.Addr().AppendTo(b)
+	}
+	return p.AppendTo(b)
+}
+
 // appendAddrPort appends "address . port".
 func appendAddrPort(b []byte, a netip.AddrPort) []byte {
 	b = a.Addr().AppendTo(b)
@@ -166,7 +186,11 @@ func appendStatement(b []byte, f Family, s Statement) []byte {
 	switch s := s.(type) {
 	case MatchSet:
 		set := s.Set.Set()
-		return append(append(set.appendKeyExpression(b, f, 0), " @"...), set.Name...)
+		b = set.appendKeyExpression(b, f, 0)
+		if s.Not {
+			b = append(b, " !="...)
+		}
+		return append(append(b, " @"...), set.Name...)
 	case MatchSourceOutside:
 		return fmt.Appendf(b, "%s saddr != %s", f.Keyword(), s.Prefix)
 	case MatchSourceType:
@@ -229,6 +253,9 @@ func (r *Ruleset) writeTable(out *bufio.Writer, f Family) {
 	elements := r.Elements(f)
 	for _, set := range Sets() {
 		_, _ = fmt.Fprintf(out, "\t%s %s {\n\t\t%s\n", set.Kind(), set.Name, set.AppendType(line[:0], f))
+		if flags := set.Flags(); flags != "" {
+			_, _ = fmt.Fprintf(out, "\t\t%s\n", flags)
+		}
 		for first := true; len(elements) > 0 && elements[0].Set == set.ID; elements = elements[1:] {
 			line = append(line[:0], ",\n\t\t\t     "...)
 			if first {

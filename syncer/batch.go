@@ -80,6 +80,7 @@ const (
 	objectBytes    = 256                    // a table, set or chain with its longest names
 	statementBytes = 400                    // a statement with up to six expressions
 	elementBytes   = 3*8 + 16 + 16 + 4 + 12 // attribute headers and the longest key
+	rangeBytes     = 8 + 16 + 16 + 4 + 4    // the other end of a key that is a range
 	endpointBytes  = 2*8 + 16 + 4           // a value: address and port
 	chainBytes     = 5*8 + 32               // a value: verdict with a chain's name
 	commentBytes   = 8 + rules.MaxComment
@@ -87,7 +88,7 @@ const (
 
 // elementsPerMessage keeps a message's list of elements, whose length is a number
 // of 16 bits, under 64 KiB.
-const elementsPerMessage = 64 * 1024 / (elementBytes + chainBytes + commentBytes)
+const elementsPerMessage = 64 * 1024 / (elementBytes + rangeBytes + chainBytes + commentBytes)
 
 // Ops returns the operations in order. The caller must not change them.
 func (b *Batch) Ops() []Op { return b.ops }
@@ -131,6 +132,9 @@ func (b *Batch) add(op Op) {
 			b.counts.Verdicts += len(op.Elements)
 			perElement = elementBytes + chainBytes
 		}
+		if op.Set == rules.AllowedSources {
+			perElement += rangeBytes
+		}
 		b.size.Bytes += len(op.Elements) * perElement
 		for _, e := range op.Elements {
 			if e.Comment != "" {
@@ -167,7 +171,11 @@ func (op Op) appendText(b []byte) []byte {
 		return fmt.Appendf(b, "flush table %s", table)
 	case AddSet:
 		set := op.Set.Set()
-		return fmt.Appendf(b, "add %s %s %s { %s; }", set.Kind(), table, set.Name, set.AppendType(nil, op.Family))
+		b = fmt.Appendf(b, "add %s %s %s { %s; ", set.Kind(), table, set.Name, set.AppendType(nil, op.Family))
+		if flags := set.Flags(); flags != "" {
+			b = append(b, flags+"; "...)
+		}
+		return append(b, '}')
 	case FlushSet:
 		return fmt.Appendf(b, "flush %s %s %s", op.kind(), table, op.Name)
 	case DeleteSet:

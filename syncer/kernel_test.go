@@ -3,6 +3,7 @@ package syncer_test
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"slices"
 	"strings"
 	"syscall"
@@ -65,6 +66,12 @@ func TestKernelContract(t *testing.T) {
 	dispatch := rules.Element{Set: rules.ServiceIPs, Key: key(1, 0), Chain: "random-1"}
 	draw := rules.DrawEndpoint{Map: rules.Endpoints, Capacity: 1}
 
+	firewall := syncer.Op{Verb: syncer.AddSet, Family: f, Set: rules.AllowedSources}
+	source := func(prefix string) rules.Element {
+		k := key(1, 0)
+		k.Source = netip.MustParsePrefix(prefix)
+		return rules.Element{Set: rules.AllowedSources, Key: k}
+	}
 	base := batch(table, endpoints, verdicts, chain("random-1"), chain("services"),
 		rule("random-1", draw), rule("services", rules.Dispatch{Map: rules.ServiceIPs}),
 		add(element(0, 1)), add(dispatch))
@@ -79,6 +86,9 @@ func TestKernelContract(t *testing.T) {
 		"a filled slot":                          {batch(add(element(0, 2))), false},
 		"the same element again":                 {batch(add(element(0, 1))), true},
 		"the same verdict again":                 {batch(add(dispatch)), true},
+		"ranges side by side":                    {batch(firewall, add(source("10.0.0.0/9"), source("10.128.0.0/9"))), true},
+		"a range within another":                 {batch(firewall, add(source("10.0.0.0/8"), source("10.1.0.0/16"))), false},
+		"deleting a range":                       {batch(firewall, add(source("10.0.0.0/8")), del(source("10.0.0.0/8"))), true},
 		"the same slot twice":                    {batch(add(element(1, 1)), add(element(1, 2))), false},
 		"deleting a slot":                        {batch(del(element(0, 1))), true},
 		"deleting an empty slot":                 {batch(del(element(7, 1))), false},

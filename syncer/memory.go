@@ -209,6 +209,9 @@ func (t *memoryTable) addElements(op Op) error {
 		} else if ok {
 			continue
 		}
+		if op.Set == rules.AllowedSources && s.overlaps(e.Key) {
+			return errExists("range that overlaps", string(e.AppendKey(nil)))
+		}
 		if e.Set != op.Set || e.Key.Addr.Is4() != (op.Family == rules.IPv4) {
 			return fmt.Errorf("element %s does not fit", e.AppendText(nil))
 		}
@@ -218,6 +221,17 @@ func (t *memoryTable) addElements(op Op) error {
 		s.elements[e.Key] = e
 	}
 	return nil
+}
+
+// overlaps reports whether a range of sources overlaps another one for the same
+// frontend.
+func (s *memorySet) overlaps(k rules.Key) bool {
+	for l := range s.elements {
+		if l.Addr == k.Addr && l.Protocol == k.Protocol && l.Port == k.Port && l.Source.Overlaps(k.Source) {
+			return true
+		}
+	}
+	return false
 }
 
 func (t *memoryTable) deleteElements(op Op) error {
