@@ -169,6 +169,7 @@ func (c *Compiled) appendOf(dst []Element, id SetID, f Frontend, comment string)
 		if local {
 			return appendSlots(dst, e, c.LocalSlots)
 		}
+	case Hairpin, numSets: // not of a frontend
 	}
 	if want {
 		dst = append(dst, e)
