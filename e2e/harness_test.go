@@ -36,7 +36,7 @@ func program(t *testing.T, variable string) string {
 	t.Helper()
 	path := os.Getenv(variable)
 	if path == "" {
-		t.Fatalf("%s is not set: it must be the path of a built program, as `make e2e-api` sets it", variable)
+		t.Fatalf("%s is not set: it must be the path of a built program, as the make targets set it", variable)
 	}
 	if _, err := os.Stat(path); err != nil {
 		t.Fatalf("%s does not name a program: %v", variable, err)

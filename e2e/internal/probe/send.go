@@ -172,18 +172,19 @@ func orDropped(err error, reason string) (Result, error) {
 	return Result{}, err
 }
 
-// wait waits for one of the events, an error, or the deadline (errSilence).
+// wait waits for one of the events, an error, or the deadline (errSilence). What
+// has come before the deadline counts, however late one looks.
 func (s *socket) wait(events int16) error {
 	for {
-		left := time.Until(s.deadline)
-		if left <= 0 {
-			return errSilence
-		}
+		left := max(0, time.Until(s.deadline))
 		// Rounded up, so that the last moments are no busy loop.
 		fds := []unix.PollFd{{Fd: int32(s.fd), Events: events}}
 		n, err := unix.Poll(fds, int((left+time.Millisecond-1)/time.Millisecond))
 		if err != nil && err != unix.EINTR {
 			return fmt.Errorf("poll: %w", err)
+		}
+		if n <= 0 && left == 0 {
+			return errSilence
 		}
 		if n <= 0 {
 			continue

@@ -1,0 +1,155 @@
+package proxy
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/nftproxy/nftproxy/e2e/internal/namespace"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// stub is a program with flags that a proxy could have; it ends with a code when
+// it is asked to.
+func stub(t *testing.T, flags, code string) Options {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "stub")
+	script := "#!/bin/sh\ncase \"$*\" in *--help*) echo '" + flags + "'; exit 0;; esac\n" +
+		"trap 'exit " + code + "' TERM\necho \"args: $*\"\nwhile :; do sleep 0.05; done\n"
+	if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	ns, err := namespace.New(t.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := ns.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return Options{Program: path, Namespace: ns, Node: "node1", Manifests: "/manifests", Dir: t.TempDir(), LogDir: t.TempDir()}
+}
+
+func TestArgs(t *testing.T) {
+	changed := map[string]any{"nodePortAddresses": []any{"primary"}}
+	for name, test := range map[string]struct {
+		flags   string
+		api     bool
+		changed map[string]any
+		want    string
+	}{
+		"without --config": {"--cluster-cidr ranges", false, nil,
+			"run --hostname-override node1 --manifests /manifests --cluster-cidr " + clusterCIDRs},
+		"without --config, changed": {"--cluster-cidr ranges", false, changed, ""},
+		"with --config": {"--config file", false, changed,
+			"run --hostname-override node1 --manifests /manifests --config FILE"},
+		"with an API server": {"--config file", true, nil,
+			"run --hostname-override node1 --kubeconfig /kubeconfig --config FILE"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			options := stub(t, test.flags, "0")
+			if test.api {
+				options.Manifests, options.Kubeconfig = "", "/kubeconfig"
+			}
+			p, err := NewNFTProxy(t.Context(), options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			args, err := p.program.args("FILE", test.changed)
+			if got := strings.Join(args, " "); got != test.want || (err != nil) != (test.want == "") {
+				t.Errorf("%s, %v", got, err)
+			}
+		})
+	}
+}
+
+func TestRun(t *testing.T) {
+	options := stub(t, "--config file", "0")
+	p, err := NewNFTProxy(t.Context(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Stop(t.Context()); err != nil {
+		t.Errorf("stop what does not run: %v", err)
+	}
+	<-p.Ended()
+	if err := p.Start(t.Context(), map[string]any{"nftables": map[string]any{"masqueradeAll": true}}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-p.Ended():
+		t.Error("it has ended")
+	default:
+	}
+	if err := p.Start(t.Context(), nil); err == nil {
+		t.Error("started twice")
+	}
+	data, err := os.ReadFile(filepath.Join(options.Dir, "proxy-config.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var config map[string]any
+	if err := json.Unmarshal(data, &config); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{
+		"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration", "mode": "nftables",
+		"hostnameOverride": "node1", "clusterCIDR": clusterCIDRs,
+		"healthzBindAddress": "127.0.0.1:10256", "metricsBindAddress": "127.0.0.1:10249",
+		"nftables": map[string]any{"masqueradeAll": true},
+	}
+	if diff := cmp.Diff(want, config); diff != "" {
+		t.Errorf("configuration (-want +got)\n%s", diff)
+	}
+	if err := p.Kill(); err != nil {
+		t.Error(err)
+	}
+	<-p.Ended()
+}
+
+func TestStopCode(t *testing.T) {
+	for name, test := range map[string]struct {
+		peer bool
+		code string
+		bad  bool
+	}{
+		"nftproxy, orderly":     {false, "0", false},
+		"nftproxy, not orderly": {false, "3", true},
+		"the peer":              {true, "3", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			options := stub(t, "--config file", test.code)
+			options.Kubeconfig = "/kubeconfig"
+			p, err := NewNFTProxy(t.Context(), options)
+			if test.peer {
+				p, err = NewKubeProxy(options)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := p.Start(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+			for !strings.Contains(p.Tail(1), "args: ") {
+				time.Sleep(10 * time.Millisecond) // until it can be asked to end
+			}
+			if err := p.Stop(t.Context()); (err != nil) != test.bad {
+				t.Errorf("stop: %v", err)
+			}
+		})
+	}
+}
+
+func TestKubeProxyNeedsAPI(t *testing.T) {
+	if _, err := NewKubeProxy(Options{Manifests: "/manifests"}); err == nil {
+		t.Error("kube-proxy with manifests")
+	}
+}
