@@ -63,20 +63,36 @@ K8S_VERSION := v1.37.2
 K8S_LDFLAGS := -s -w -X k8s.io/component-base/version.gitVersion=$(K8S_VERSION) \
   -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=37
 
-bin/kube-apiserver: e2e/go.mod
-	@echo "building kube-apiserver (takes about 4 minutes the first time)"
-	cd e2e && $(GO) build -ldflags '$(K8S_LDFLAGS)' -o ../bin/kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver
+bin/kube-apiserver bin/kube-proxy: e2e/go.mod
+	@echo "building $(@F) (takes about 4 minutes the first time)"
+	cd e2e && $(GO) build -ldflags '$(K8S_LDFLAGS)' -o ../$@ k8s.io/kubernetes/cmd/$(@F)
 	@touch $@
 
-# The tests with an API server make hosts out of network namespaces, and mount.
+# Scenario cases: CASES is a folder of them, RUN a pattern of their names.
+CASES     ?= e2e/testdata/cases
+RUN       ?= .
+E2E_CASES  = E2E_CASES='$(abspath $(CASES))' E2E_RUN='$(RUN)' NFTPROXY_BIN=$(CURDIR)/bin/nftproxy \
+  KUBE_APISERVER_BIN=$(CURDIR)/bin/kube-apiserver KUBE_PROXY_BIN=$(CURDIR)/bin/kube-proxy
+E2E_TEST   = $(GO) test -count=1 -timeout 20m -run '^TestCases$$'
+
+# These make hosts out of network namespaces, and mount.
 .PHONY: root
 root:
 	@[ "$$(id -u)" = 0 ] || { echo "this target has to run as root" >&2; exit 1; }
 
+.PHONY: e2e
+e2e: root nft build ## run scenario cases with real packets, objects from manifests (as root)
+	cd e2e && $(E2E_CASES) E2E_DRIVER=manifests $(E2E_TEST)
+
+.PHONY: e2e-peer
+e2e-peer: root nft etcd build bin/kube-apiserver bin/kube-proxy ## run scenario cases with kube-proxy too, and print a table (as root)
+	cd e2e && $(E2E_CASES) E2E_PROXY=both $(E2E_TEST)
+
 .PHONY: e2e-api
-e2e-api: root nft etcd build bin/kube-apiserver ## test against a real API server, with real packets (as root)
+e2e-api: root nft etcd build bin/kube-apiserver ## test against a real API server, then run scenario cases with it (as root)
 	cd e2e && NFTPROXY_BIN=$(CURDIR)/bin/nftproxy KUBE_APISERVER_BIN=$(CURDIR)/bin/kube-apiserver \
 	  $(GO) test -count=1 $(RACE) -v -timeout 5m -run TestAPI .
+	cd e2e && $(E2E_CASES) E2E_DRIVER=api E2E_SHUFFLE=$$(date +%s) $(E2E_TEST)
 
 .PHONY: e2e-unit
 e2e-unit: root etcd bin/kube-apiserver ## test the e2e harness itself (as root)
