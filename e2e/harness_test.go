@@ -98,7 +98,9 @@ func (c *cluster) takeDown(t *testing.T) {
 		errs = append(errs, c.proxy.Kill())
 	}
 	if c.client != nil {
-		utilnet.CloseIdleConnectionsFor(c.client.RESTClient().(*rest.RESTClient).Client.Transport)
+		if r, ok := c.client.RESTClient().(*rest.RESTClient); ok {
+			utilnet.CloseIdleConnectionsFor(r.Client.Transport)
+		}
 	}
 	if c.control != nil {
 		if t.Failed() {

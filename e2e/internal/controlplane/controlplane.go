@@ -171,7 +171,7 @@ func (c *ControlPlane) writeFiles() error {
 	if err != nil {
 		return err
 	}
-	tokens := fmt.Sprintf("%s,admin,admin,system:masters\n", c.token)
+	tokens := c.token + ",admin,admin,system:masters\n"
 	if err := writeFiles(c.options.Dir, map[string][]byte{tokenFile: []byte(tokens)}); err != nil {
 		return err
 	}

@@ -60,8 +60,9 @@ func newClient(t *testing.T, config *rest.Config) *kubernetes.Clientset {
 	if err != nil {
 		t.Fatal(err)
 	}
-	http := client.RESTClient().(*rest.RESTClient).Client
-	t.Cleanup(func() { utilnet.CloseIdleConnectionsFor(http.Transport) })
+	if r, ok := client.RESTClient().(*rest.RESTClient); ok {
+		t.Cleanup(func() { utilnet.CloseIdleConnectionsFor(r.Client.Transport) })
+	}
 	return client
 }
 

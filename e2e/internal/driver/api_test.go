@@ -76,7 +76,8 @@ func TestAPI(t *testing.T) {
 		ingress, _, _ := unstructured.NestedSlice(got.Object, "status", "loadBalancer", "ingress")
 		address := ""
 		if len(ingress) > 0 {
-			address, _, _ = unstructured.NestedString(ingress[0].(map[string]any), "ip")
+			first, _ := ingress[0].(map[string]any)
+			address, _, _ = unstructured.NestedString(first, "ip")
 		}
 		if clusterIP != step.clusterIP || address != step.ingress {
 			t.Errorf("%s: clusterIP %s, ingress %q", step.name, clusterIP, address)

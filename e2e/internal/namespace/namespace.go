@@ -16,7 +16,6 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"strings"
 
@@ -134,7 +133,7 @@ func (n *Namespace) LinkNamespace() netlink.NsFd { return netlink.NsFd(n.handle)
 // SetSysctl sets a setting of the namespace. The key has slashes, since names
 // of interfaces may have dots: "net/ipv4/ip_forward".
 func (n *Namespace) SetSysctl(key, value string) error {
-	path := filepath.Join("/proc/sys", key)
+	path := "/proc/sys/" + key
 	err := n.Do(func() error { return os.WriteFile(path, []byte(value+"\n"), 0) })
 	if err != nil {
 		return fmt.Errorf("set %s in %s: %w", key, n.name, err)

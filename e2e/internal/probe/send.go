@@ -243,7 +243,8 @@ func icmpRejection(message unix.SocketControlMessage) error {
 	v4 := message.Header.Level == unix.IPPROTO_IP && message.Header.Type == unix.IP_RECVERR
 	v6 := message.Header.Level == unix.IPPROTO_IPV6 && message.Header.Type == unix.IPV6_RECVERR
 	origin := message.Data[4]
-	if !(v4 && origin == unix.SO_EE_ORIGIN_ICMP) && !(v6 && origin == unix.SO_EE_ORIGIN_ICMP6) {
+	isError := v4 && origin == unix.SO_EE_ORIGIN_ICMP || v6 && origin == unix.SO_EE_ORIGIN_ICMP6
+	if !isError {
 		return nil
 	}
 	return &rejectionError{
@@ -270,10 +271,14 @@ func (r *rejectionError) Error() string {
 // asRejection sorts an error of a system call: those that a reset or an ICMP
 // error makes are rejections.
 func asRejection(err error) error {
-	switch err {
+	var errno unix.Errno
+	if !errors.As(err, &errno) {
+		return err
+	}
+	switch errno {
 	case unix.ECONNREFUSED, unix.ECONNRESET, unix.EHOSTUNREACH, unix.ENETUNREACH, unix.ENOPROTOOPT,
 		unix.EPROTO, unix.EACCES, unix.EHOSTDOWN:
-		return &rejectionError{errno: err.(unix.Errno)}
+		return &rejectionError{errno: errno}
 	default:
 		return err
 	}

@@ -79,7 +79,11 @@ func (s *Server) serveTCP() {
 // answer writes the answer and waits for the client to close: the end that
 // closes first is the one that keeps the port for a while.
 func (s *Server) answer(conn *net.TCPConn) {
-	source := conn.RemoteAddr().(*net.TCPAddr).AddrPort()
+	remote, ok := conn.RemoteAddr().(*net.TCPAddr)
+	if !ok {
+		return
+	}
+	source := remote.AddrPort()
 	if err := conn.SetDeadline(time.Now().Add(lingerLimit)); err != nil {
 		return
 	}
@@ -98,7 +102,7 @@ func (s *Server) add(conn net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conns == nil {
-		conn.Close()
+		_ = conn.Close()
 		return false
 	}
 	s.conns[conn] = true
@@ -110,7 +114,7 @@ func (s *Server) remove(conn net.Conn) {
 	defer s.mu.Unlock()
 	if s.conns[conn] {
 		delete(s.conns, conn)
-		conn.Close()
+		_ = conn.Close()
 	}
 }
 

@@ -48,8 +48,9 @@ func Start(ns *namespace.Namespace, config Config) (*Process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the log of %s: %w", p.name, err)
 	}
-	defer log.Close() // the program has a copy
-	cmd := exec.Command(config.Path, config.Args...)
+	defer func() { _ = log.Close() }() // the program has a copy
+	// It ends when it is told to, not with a context.
+	cmd := exec.CommandContext(context.Background(), config.Path, config.Args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 
