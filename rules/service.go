@@ -172,6 +172,10 @@ type ServicePort struct {
 	// packets then, since a client may have better luck on another node, and rejects
 	// them if not.
 	Served bool
+	// Serving holds all endpoints that still serve the flows that they have: those that
+	// new ones may go to, and others. Only service ports of UDP and SCTP need it; the
+	// rules do not depend on it.
+	Serving []netip.AddrPort
 }
 
 // sorted returns the service port with its frontends and endpoints in the order
@@ -181,6 +185,8 @@ func (s ServicePort) sorted() ServicePort {
 	slices.SortFunc(s.Frontends, func(a, b Frontend) int { return a.Addr.Compare(b.Addr) })
 	s.Endpoints = sortedEndpoints(s.Endpoints)
 	s.LocalEndpoints = sortedEndpoints(s.LocalEndpoints)
+	s.Serving = slices.Clone(s.Serving)
+	slices.SortFunc(s.Serving, netip.AddrPort.Compare)
 	return s
 }
 
@@ -194,7 +200,7 @@ func sortedEndpoints(endpoints []Endpoint) []Endpoint {
 // no place in a ruleset: names that no comment can quote, unknown families,
 // protocols or kinds, addresses that are invalid, unspecified or of the other
 // family, port 0, weights over MaxWeight. An endpoint or frontend that is listed
-// twice is an error too. The order of frontends and endpoints does not matter.
+// twice is an error too. Their order does not matter.
 func (s *ServicePort) Validate() error { return s.sorted().validate() }
 
 // validate is Validate of a sorted service port.
@@ -217,6 +223,7 @@ func (s ServicePort) validate() error {
 			errs = append(errs, fmt.Errorf("local endpoint %s: is not on this node", e.Addr))
 		}
 	}
+	errs = append(errs, s.validateServing()...)
 	for _, p := range s.SourceRanges {
 		if !p.IsValid() || FamilyOf(p.Addr()) != s.Family || p.Addr().Is4In6() {
 			errs = append(errs, fmt.Errorf("source range %s: not a range of %s", p, s.Family))
@@ -236,6 +243,18 @@ func (s ServicePort) validateEndpoints(what string, endpoints []Endpoint) []erro
 			errs = append(errs, fmt.Errorf("%s %s: weight %d is over %d", what, e.Addr, e.Weight, MaxWeight))
 		}
 		prev = e.Addr
+	}
+	return errs
+}
+
+func (s ServicePort) validateServing() []error {
+	var errs []error
+	var prev netip.AddrPort
+	for _, a := range s.Serving {
+		if err := s.validateAddr(a, prev); err != nil {
+			errs = append(errs, fmt.Errorf("serving endpoint %s: %w", a, err))
+		}
+		prev = a
 	}
 	return errs
 }

@@ -35,6 +35,9 @@ func TestValidateAccepts(t *testing.T) {
 		"letters of any script":    func(s *ServicePort) { s.Name = "größe-日本" },
 		"udp":                      func(s *ServicePort) { s.Protocol = UDP },
 		"sctp":                     func(s *ServicePort) { s.Protocol = SCTP },
+		"serving in any order": func(s *ServicePort) {
+			s.Serving = []netip.AddrPort{netip.MustParseAddrPort("10.244.1.11:53"), netip.MustParseAddrPort("10.244.1.10:53")}
+		},
 		"ipv6": func(s *ServicePort) {
 			s.Family = IPv6
 			s.Frontends = []Frontend{frontend("[fd00::10]:80")}
@@ -77,6 +80,9 @@ func TestValidateRefuses(t *testing.T) {
 		{"a frontend of the other family", front("[fd00::1]:80"), "frontend [fd00::1]:80: not IPv4"},
 		{"a frontend with port 0", front("10.96.0.9:0"), "frontend 10.96.0.9:0: port 0"},
 		{"a frontend listed twice", front("10.96.0.10:80"), "frontend 10.96.0.10:80: listed twice"},
+		{"a serving endpoint of the other family", func(s *ServicePort) {
+			s.Serving = []netip.AddrPort{netip.MustParseAddrPort("[fd00::1]:53")}
+		}, "serving endpoint [fd00::1]:53: not IPv4"},
 		{"a frontend of no kind", func(s *ServicePort) { s.Frontends[1].Kind = 0 }, "frontend 10.96.0.11:80: unknown kind 0"},
 		{"a frontend of a kind to come", func(s *ServicePort) { s.Frontends[1].Kind = 200 }, "frontend 10.96.0.11:80: unknown kind 200"},
 
