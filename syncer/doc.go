@@ -55,4 +55,38 @@
 // that refers to it, so that a listing shows only capacities in use. It stays until
 // the next full write: kernels before 6.2 may still count a reference from an
 // element that has just gone.
+//
+// # Conntrack
+//
+// Rules decide about the first packet of a flow. The others follow its conntrack
+// entry, which lives as long as packets come: a client of UDP that keeps its port, as
+// DNS forwarders and telephones do, would never leave an endpoint that is gone. So
+// Conntrack deletes entries of UDP and SCTP beside the syncs:
+//
+//	the frontend          an entry whose replies come from   is
+//	has endpoints         one of them                        kept
+//	                      anywhere else, untranslated too    deleted
+//	has none              itself: never translated           kept
+//	                      anywhere else                      deleted
+//	has gone              itself: somebody else's            kept
+//	                      anywhere else                      deleted
+//	was never ours        -                                  kept
+//
+// Endpoints are all that still serve, of whatever policy and topology, not only those
+// that new flows go to. TCP is left alone.
+//
+//   - Only frontends whose change may have made a flow stale are looked at: an endpoint
+//     more reads nothing. After a start all are.
+//   - The table is read as a stream into one buffer, the kernel filters it by family and
+//     protocol, and by port where one is enough. Each stale entry is deleted at once,
+//     by its tuple, zone and ID.
+//   - A dump that is interrupted is repeated, less and less often: it does not show that
+//     an entry is not there.
+//   - From before a commit until after it, flows to the frontends concerned are not
+//     judged: nobody knows which rules a flow has met.
+//   - Passes pause as long as they work.
+//
+// What changed while no daemon ran is seen for frontends that still exist. Flows to
+// frontends that went meanwhile stay until they end, since nobody knows any more that
+// they were ours.
 package syncer
