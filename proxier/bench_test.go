@@ -52,8 +52,13 @@ func addrOf(network byte, n int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, network + byte(n>>16), byte(n >> 8), byte(n)})
 }
 
-// startReal runs a Proxier on the real kernel in a namespace.
+// startReal runs a Proxier on the real kernel in a namespace, without Flows.
 func startReal(tb testing.TB, ns *nstest.NS) (Handler, <-chan Report) {
+	tb.Helper()
+	return startWithFlows(tb, ns, nil)
+}
+
+func startWithFlows(tb testing.TB, ns *nstest.NS, flows Flows) (Handler, <-chan Report) {
 	tb.Helper()
 	kernel, err := syncer.NewNetlink(ns.FD())
 	if err != nil {
@@ -65,7 +70,7 @@ func startReal(tb testing.TB, ns *nstest.NS) (Handler, <-chan Report) {
 		<-ctx.Done()
 		return nil
 	})
-	p, err := New(source, kernel, Options{Log: zap.NewNop(), OnSync: func(r Report) { reports <- r }})
+	p, err := New(source, kernel, Options{Flows: flows, Log: zap.NewNop(), OnSync: func(r Report) { reports <- r }})
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -9,6 +9,7 @@
 //	   |  resolve: usable endpoints, and who has an address
 //	   v
 //	loop: one goroutine, one select ---> syncer.Sync
+//	                                \--> Flows, beside it: what changes leave behind
 //
 // The API source is made of client-go's reflectors, the part of an informer that
 // lists, watches and starts again. An informer's own store would hold every object

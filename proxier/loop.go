@@ -44,6 +44,9 @@ func (p *Proxier) loop(ctx context.Context) error {
 // reports whether it succeeded.
 func (p *Proxier) sync(ctx context.Context, changes []syncer.Change, queued time.Duration, full bool) bool {
 	report := Report{Queued: queued}
+	if p.opts.Flows != nil {
+		p.opts.Flows.Prepare(changes)
+	}
 	start := p.opts.Clock.Now()
 	if full {
 		report.Result, report.Err = p.syncer.Resync(ctx, changes)
@@ -51,6 +54,9 @@ func (p *Proxier) sync(ctx context.Context, changes []syncer.Change, queued time
 		report.Result, report.Err = p.syncer.Sync(ctx, changes)
 	}
 	report.Took = p.opts.Clock.Since(start)
+	if p.opts.Flows != nil && report.Err == nil {
+		p.opts.Flows.Commit()
+	}
 	p.logSync(ctx, report, len(changes))
 	if p.opts.OnSync != nil {
 		p.opts.OnSync(report)

@@ -41,29 +41,40 @@ type server struct {
 
 const frontendAddr = "10.96.0.1:80"
 
-// newHost makes a host whose Service has the ClusterIP frontendAddr.
-func newHost(tb testing.TB) *host {
+// newPodNet makes a namespace in which all pods are at home: their addresses are local,
+// so that any can be listened on. ClusterIPs have a route and nothing more:
+// untranslated packets lead nowhere.
+func newPodNet(tb testing.TB) *nstest.NS {
 	tb.Helper()
 	ns := nstest.New(tb)
-	h := &host{tb: tb, ns: ns, servers: map[string]*server{}}
-	// All pods are at home: their addresses are local, so that any can be listened on.
-	// ClusterIPs have a route and nothing more: untranslated packets lead nowhere.
 	err := ns.Do(func() error {
 		lo, err := netlink.LinkByName("lo")
 		if err != nil {
 			return fmt.Errorf("find lo: %w", err)
 		}
-		_, pods, _ := net.ParseCIDR("10.244.0.0/16")
-		_, services, _ := net.ParseCIDR("10.96.0.0/16")
-		return errors.Join(
-			netlink.RouteAdd(&netlink.Route{
+		for _, cidr := range []string{"10.244.0.0/16", "fd00:244::/32"} {
+			_, pods, _ := net.ParseCIDR(cidr)
+			err = errors.Join(err, netlink.RouteAdd(&netlink.Route{
 				LinkIndex: lo.Attrs().Index, Dst: pods, Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Scope: netlink.SCOPE_HOST,
-			}),
-			netlink.RouteAdd(&netlink.Route{LinkIndex: lo.Attrs().Index, Dst: services, Scope: netlink.SCOPE_LINK}))
+			}))
+		}
+		for _, cidr := range []string{"10.96.0.0/16", "fd00:96::/32"} {
+			_, services, _ := net.ParseCIDR(cidr)
+			err = errors.Join(err, netlink.RouteAdd(&netlink.Route{LinkIndex: lo.Attrs().Index, Dst: services, Scope: netlink.SCOPE_LINK}))
+		}
+		return err
 	})
 	if err != nil {
 		tb.Fatal(err)
 	}
+	return ns
+}
+
+// newHost makes a host whose Service has the ClusterIP frontendAddr.
+func newHost(tb testing.TB) *host {
+	tb.Helper()
+	ns := newPodNet(tb)
+	h := &host{tb: tb, ns: ns, servers: map[string]*server{}}
 	h.handler, h.reports = startReal(tb, ns)
 	h.handler.Apply(services(newService(tb, "default/web", "10.96.0.1", "http:80")))
 	h.handler.Synced()

@@ -34,10 +34,24 @@ type Options struct {
 	ResyncPeriod time.Duration
 	// Clock is the time. nil: the system's.
 	Clock clock.Clock
+	// Flows cleans up after changes. nil: flows stay until they end.
+	Flows Flows
 	Log   *zap.Logger
 	// OnSync, if set, is called after every sync that was tried, from the goroutine
 	// that syncs. It must not block.
 	OnSync func(Report)
+}
+
+// Flows takes care of the flows that changes leave behind; *syncer.Conntrack does.
+type Flows interface {
+	// Prepare takes the changes of a sync before it begins. It must not block.
+	Prepare(changes []syncer.Change)
+	// Commit says that a sync has succeeded: all that was prepared since the last one
+	// that did is in force. It must not block.
+	Commit()
+	// Run does the work until the context is done, then returns nil once nothing of
+	// it runs any more.
+	Run(ctx context.Context) error
 }
 
 // Report says what a sync did.
@@ -93,6 +107,9 @@ func (p *Proxier) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return p.source.Run(ctx, p) })
 	group.Go(func() error { return p.loop(ctx) })
+	if p.opts.Flows != nil {
+		group.Go(func() error { return p.opts.Flows.Run(ctx) })
+	}
 	return group.Wait()
 }
 

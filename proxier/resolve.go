@@ -48,11 +48,16 @@ func (t *Tracker) resolve(key rules.ServicePortKey) *rules.ServicePort {
 	if !known {
 		return nil
 	}
-	resolveEndpoints(sp, entry.candidates(key), service.external(key.Family))
+	candidates := entry.candidates(key)
+	if key.Protocol != rules.TCP {
+		sp.Serving = serving(candidates)
+	}
+	resolveEndpoints(sp, candidates, service.external(key.Family))
 	return sp
 }
 
-// resolveEndpoints fills in the endpoints that the traffic policies need.
+// resolveEndpoints fills in the endpoints that the traffic policies need. It uses up
+// all.
 func resolveEndpoints(sp *rules.ServicePort, all []candidate, external bool) {
 	endpoints := usable(all)
 	sp.Served = len(endpoints) > 0
@@ -131,6 +136,18 @@ func usable(all []candidate) []rules.Endpoint {
 		endpoints = pick(all, func(c candidate) bool { return c.Serving && c.Terminating })
 	}
 	return endpoints
+}
+
+// serving returns the endpoints that keep the flows that they have: those that serve,
+// whatever else is said of them, and all that new ones may go to.
+func serving(all []candidate) []netip.AddrPort {
+	var addrs []netip.AddrPort
+	for _, c := range all {
+		if c.Serving || c.Ready {
+			addrs = append(addrs, c.addr)
+		}
+	}
+	return addrs
 }
 
 func pick(all []candidate, is func(candidate) bool) []rules.Endpoint {

@@ -50,7 +50,11 @@ takes them over.`,
 			if err != nil {
 				return err
 			}
-			return runDaemon(cmd.Context(), from, kernel, proxier.Options{Rules: cfg, Log: log})
+			opts := proxier.Options{Rules: cfg, Log: log}
+			if !dryRun {
+				opts.Flows = newFlows(log)
+			}
+			return runDaemon(cmd.Context(), from, kernel, opts)
 		},
 	}
 	source.add(cmd.Flags())
@@ -74,6 +78,11 @@ func openKernel(ctx context.Context, cfg rules.Config, dryRun bool, out io.Write
 		return nil, errors.Join(err, kernel.Close())
 	}
 	return kernel, nil
+}
+
+// newFlows makes what cleans up the conntrack table of this network namespace.
+func newFlows(log *zap.Logger) proxier.Flows {
+	return syncer.NewConntrack(0, func(err error) { log.Warn("conntrack", zap.Error(err)) })
 }
 
 // runDaemon is the daemon, as `run` and the demo run it. It closes the kernel.
