@@ -36,8 +36,8 @@ func (r *recorder) Prepare(changes []syncer.Change) {
 	r.events <- fmt.Sprintf("prepare %d", len(changes))
 }
 
-func (r *recorder) Commit() {
-	r.events <- fmt.Sprintf("commit after %d batches", len(r.kernel.Applied()))
+func (r *recorder) Commit(full bool) {
+	r.events <- fmt.Sprintf("commit after %d batches, full: %t", len(r.kernel.Applied()), full)
 }
 
 func (r *recorder) Run(ctx context.Context) error {
@@ -85,7 +85,7 @@ func TestFlowsAreToldOfEverySync(t *testing.T) {
 	b.report()
 	b.handler.Apply(b.web(3))
 	b.report()
-	want := []string{"prepare 1", "prepare 1", "prepare 0", "commit after 1 batches", "prepare 1", "commit after 1 batches"}
+	want := []string{"prepare 1", "prepare 1", "prepare 0", "commit after 1 batches, full: true", "prepare 1", "commit after 1 batches, full: false"}
 	if diff := cmp.Diff(want, r.take()); diff != "" {
 		t.Error(diff)
 	}

@@ -55,7 +55,7 @@ func (p *Proxier) sync(ctx context.Context, changes []syncer.Change, queued time
 	}
 	report.Took = p.opts.Clock.Since(start)
 	if p.opts.Flows != nil && report.Err == nil {
-		p.opts.Flows.Commit()
+		p.opts.Flows.Commit(report.Full)
 	}
 	p.logSync(ctx, report, len(changes))
 	if p.opts.OnSync != nil {

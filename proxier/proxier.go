@@ -47,8 +47,9 @@ type Flows interface {
 	// Prepare takes the changes of a sync before it begins. It must not block.
 	Prepare(changes []syncer.Change)
 	// Commit says that a sync has succeeded: all that was prepared since the last one
-	// that did is in force. It must not block.
-	Commit()
+	// that did is in force. full says that the whole ruleset was written. It must not
+	// block.
+	Commit(full bool)
 	// Run does the work until the context is done, then returns nil once nothing of
 	// it runs any more.
 	Run(ctx context.Context) error

@@ -74,17 +74,19 @@ func (c *Conntrack) Prepare(changes []Change) {
 }
 
 // Commit says that everything that was prepared is in force. Flows to the frontends
-// concerned are judged soon. After a start all flows are, once their frontends come.
+// concerned are judged soon. After a start all flows are, once their frontends come;
+// so they are if full says that the whole ruleset was written. That may have taken
+// several batches, and flows begun between two of them may have met no rule.
 //
 // A service port that the kernel refused counts as committed: what of its endpoints
 // does not serve is not worth its flows either way.
-func (c *Conntrack) Commit() {
+func (c *Conntrack) Commit(full bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.serving == nil {
 		return
 	}
-	c.serving.commit()
+	c.serving.commit(full)
 	if len(c.serving.dirty) > 0 {
 		c.wakeUp()
 	}

@@ -113,7 +113,7 @@ func simulated(t *testing.T, test func(t *testing.T, table *fakeFlows, c *Conntr
 
 func commitNow(c *Conntrack, changes ...Change) {
 	c.Prepare(changes)
-	c.Commit()
+	c.Commit(false)
 }
 
 // pass lets time pass until everything waits for more.
@@ -163,7 +163,7 @@ func TestDumpsAreRepeatedLessAndLess(t *testing.T) {
 		commitNow(c, w.service([]int{1}))
 		for range 1000 {
 			pass(c, 100*time.Millisecond)
-			c.Commit()
+			c.Commit(false)
 		}
 		var gaps []time.Duration
 		for i, at := range table.dumped {
@@ -223,7 +223,7 @@ func TestNothingIsJudgedDuringACommit(t *testing.T) {
 			t.Errorf("in between %d of 3 flows are left, %d dumps", len(table.flows), len(table.dumped))
 		}
 		c.Prepare(nil) // the commit failed, and is tried again
-		c.Commit()
+		c.Commit(false)
 		pass(c, time.Hour)
 		if len(table.flows) != 1 || table.flows[0].replySource != netip.MustParseAddrPort(w.endpoint(2)) {
 			t.Errorf("left: %+v", table.flows)
@@ -262,6 +262,34 @@ func TestStopDuringAPass(t *testing.T) {
 		cancel()
 		if err := <-done; err != nil || len(table.flows) != 1 {
 			t.Errorf("Run: %v, %d flows are left", err, len(table.flows))
+		}
+	})
+}
+
+// TestNoPassWithoutNeed: what cannot make a flow stale does not read the table.
+func TestNoPassWithoutNeed(t *testing.T) {
+	simulated(t, func(t *testing.T, table *fakeFlows, c *Conntrack, _ chan error) {
+		w := world{rules.UDP, rules.IPv4}
+		for i, step := range []struct {
+			change Change
+			dumps  int
+		}{
+			{w.service([]int{1}, 1), 1},
+			{w.service([]int{1}, 1, 2), 1},
+			{world{rules.TCP, rules.IPv4}.service([]int{2}, 1), 1},
+			{w.service([]int{1}, 1, 2), 1},
+			{w.service([]int{1}, 2), 2},
+		} {
+			commitNow(c, step.change)
+			pass(c, time.Hour)
+			if n := len(table.dumped); n != step.dumps {
+				t.Errorf("%d dumps after step %d, not %d", n, i, step.dumps)
+			}
+		}
+		c.Commit(true)
+		pass(c, time.Hour)
+		if n := len(table.dumped); n != 3 {
+			t.Errorf("%d dumps after a full write, not 3", n)
 		}
 	})
 }

@@ -164,14 +164,17 @@ type message struct {
 	payload            []byte
 }
 
+// errCut says that what was received is not made of whole messages.
+var errCut = errors.New("a netlink message is not whole")
+
 // cutMessage cuts the first message off what was received.
 func cutMessage(b []byte) (m message, rest []byte, err error) {
 	if len(b) < headerBytes {
-		return m, nil, fmt.Errorf("a netlink message of %d bytes", len(b))
+		return m, nil, fmt.Errorf("%w: %d bytes", errCut, len(b))
 	}
 	length := int(binary.NativeEndian.Uint32(b))
 	if length < headerBytes || length > len(b) {
-		return m, nil, fmt.Errorf("a netlink message of %d bytes says that it has %d", len(b), length)
+		return m, nil, fmt.Errorf("%w: %d bytes of %d", errCut, len(b), length)
 	}
 	m = message{
 		messageType: binary.NativeEndian.Uint16(b[4:]), flags: binary.NativeEndian.Uint16(b[6:]),

@@ -20,6 +20,7 @@ type entry struct {
 	source, destination           string
 	replySource, replyDestination string // the latter: the source, if empty
 	zone                          uint16
+	oneWay                        bool // the zone counts in the original direction only
 }
 
 func (e entry) encode(seq uint32) []byte {
@@ -29,9 +30,13 @@ func (e entry) encode(seq uint32) []byte {
 		replyTo = netip.MustParseAddrPort(e.replyDestination)
 	}
 	b := appendHeader(nil, ctMessageNew, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK, seq, addressFamily(rules.FamilyOf(source.Addr())))
-	b = appendTuple(b, ctaTupleOrig, e.protocol, source, destination)
-	b = appendTuple(b, ctaTupleReply, e.protocol, replySource, replyTo)
-	if e.zone != 0 {
+	tupleZone := uint16(0)
+	if e.oneWay {
+		tupleZone = e.zone
+	}
+	b = appendTuple(b, ctaTupleOrig, e.protocol, source, destination, tupleZone)
+	b = appendTuple(b, ctaTupleReply, e.protocol, replySource, replyTo, 0)
+	if e.zone != 0 && !e.oneWay {
 		b = appendAttr(b, ctaZone, binary.BigEndian.AppendUint16(nil, e.zone)...)
 	}
 	const ctaTimeout, ctaProtoInfo = 7, 4
@@ -54,7 +59,7 @@ func (e entry) encode(seq uint32) []byte {
 	return finish(b)
 }
 
-func appendTuple(b []byte, attr uint16, p rules.Protocol, source, destination netip.AddrPort) []byte {
+func appendTuple(b []byte, attr uint16, p rules.Protocol, source, destination netip.AddrPort, zone uint16) []byte {
 	src, dst := uint16(ctaIPv4Src), uint16(ctaIPv4Dst)
 	if source.Addr().Is6() {
 		src, dst = ctaIPv6Src, ctaIPv6Dst
@@ -64,6 +69,10 @@ func appendTuple(b []byte, attr uint16, p rules.Protocol, source, destination ne
 			b = appendAttr(b, src, source.Addr().AsSlice()...)
 			return appendAttr(b, dst, destination.Addr().AsSlice()...)
 		})
+		if zone != 0 {
+			const ctaTupleZone = 3
+			b = appendAttr(b, ctaTupleZone, byte(zone>>8), byte(zone))
+		}
 		return appendNested(b, ctaTupleProto, func(b []byte) []byte {
 			b = appendAttr(b, ctaProtoNum, byte(p))
 			b = appendAttr(b, ctaProtoSrcPort, binary.BigEndian.AppendUint16(nil, source.Port())...)
@@ -74,8 +83,8 @@ func appendTuple(b []byte, attr uint16, p rules.Protocol, source, destination ne
 
 func sampleEntries() []entry {
 	return []entry{
-		{rules.UDP, "192.0.2.1:4000", "10.96.0.1:53", "10.244.0.1:5353", "10.0.0.1:4000", 7},
-		{rules.SCTP, "[2001:db8::1]:4000", "[fd00::1]:53", "[fd01::1]:5353", "", 0},
+		{rules.UDP, "192.0.2.1:4000", "10.96.0.1:53", "10.244.0.1:5353", "10.0.0.1:4000", 7, false},
+		{rules.SCTP, "[2001:db8::1]:4000", "[fd00::1]:53", "[fd01::1]:5353", "", 0, false},
 	}
 }
 
@@ -89,7 +98,7 @@ func TestParseFlow(t *testing.T) {
 		if !f.parse(m.payload) {
 			t.Fatal("not parsed")
 		}
-		got := entry{f.protocol, e.source, f.destination.String(), f.replySource.String(), e.replyDestination, e.zone}
+		got := entry{f.protocol, e.source, f.destination.String(), f.replySource.String(), e.replyDestination, e.zone, false}
 		if got != e || (len(f.zone) > 0) != (e.zone != 0) {
 			t.Errorf("got %+v, want %+v", got, e)
 		}
@@ -133,6 +142,41 @@ func TestErrno(t *testing.T) {
 	}{{nil, nil}, {minus(0), nil}, {minus(unix.ENOENT), unix.ENOENT}} {
 		if got := (message{payload: test.payload}).errno(); !errors.Is(got, test.want) {
 			t.Errorf("%v: %v", test.payload, got)
+		}
+	}
+}
+
+// TestReadDump reads parts of a dump: what is not its own does not count, a flag on any
+// message says that it was interrupted, and an error ends it.
+func TestReadDump(t *testing.T) {
+	sample := sampleEntries()[0].encode(1)
+	message := func(messageType, flags uint16, seq uint32, payload ...byte) []byte {
+		b := appendHeader(nil, messageType, flags, seq, 0)
+		return finish(append(b[:headerBytes], payload...))
+	}
+	minus := binary.NativeEndian.AppendUint32(nil, uint32(0xffff_ffff-unix.ENOBUFS+1))
+	tests := map[string]struct {
+		part              [][]byte
+		flows             int
+		done, interrupted bool
+		err               error
+	}{
+		"nothing":               {},
+		"entries":               {part: [][]byte{sample, sample}, flows: 2},
+		"the end":               {part: [][]byte{sample, message(unix.NLMSG_DONE, 0, 1, 0, 0, 0, 0)}, flows: 1, done: true},
+		"the end of another":    {part: [][]byte{message(unix.NLMSG_DONE, 0, 2), sample}, flows: 1},
+		"interrupted":           {part: [][]byte{message(unix.NLMSG_NOOP, unix.NLM_F_DUMP_INTR, 1), sample}, flows: 1, interrupted: true},
+		"an error at the end":   {part: [][]byte{sample, message(unix.NLMSG_DONE, 0, 1, minus...)}, flows: 1, done: true, err: unix.ENOBUFS},
+		"an error":              {part: [][]byte{message(unix.NLMSG_ERROR, 0, 1, minus...)}, err: unix.ENOBUFS},
+		"an answer, no error":   {part: [][]byte{message(unix.NLMSG_ERROR, 0, 1, 0, 0, 0, 0), sample}, flows: 1},
+		"something that is cut": {part: [][]byte{sample, sample[:40]}, flows: 1, err: errCut},
+	}
+	for name, test := range tests {
+		n := 0
+		d := dump{seq: 1, visit: func(*flow) error { n++; return nil }}
+		done, err := d.read(slices.Concat(test.part...))
+		if done != test.done || d.interrupted != test.interrupted || n != test.flows || !errors.Is(err, test.err) {
+			t.Errorf("%s: %d flows, done %t, interrupted %t, error %v", name, n, done, d.interrupted, err)
 		}
 	}
 }

@@ -73,8 +73,17 @@ func (s *serving) prepare(changes []Change) {
 }
 
 // commit puts everything that was prepared in force, and marks the frontends that
-// may have stale flows now.
-func (s *serving) commit() {
+// may have stale flows now: with all set, all of them.
+func (s *serving) commit(all bool) {
+	s.commitPrepared()
+	if all {
+		for t := range s.frontends {
+			s.dirty[t] = struct{}{}
+		}
+	}
+}
+
+func (s *serving) commitPrepared() {
 	if len(s.prepared) == 0 {
 		return
 	}

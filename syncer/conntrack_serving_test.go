@@ -130,7 +130,7 @@ func TestDirtyFrontends(t *testing.T) {
 				if early := s.take(); len(early) > 0 {
 					t.Errorf("before commit %d: %v", i, targetNames(early))
 				}
-				s.commit()
+				s.commit(false)
 				if diff := cmp.Diff(c.want, targetNames(s.take()), cmpopts.EquateEmpty()); diff != "" {
 					t.Errorf("after commit %d: %s", i, diff)
 				}
@@ -144,14 +144,32 @@ func TestDirtyFrontends(t *testing.T) {
 func TestFailedCommit(t *testing.T) {
 	s := newServing()
 	s.prepare([]Change{dns("a", "10.96.0.1:53", "10.244.0.1:53"), dns("b", "10.96.0.2:53", "10.244.0.1:53")})
-	s.commit()
+	s.commit(false)
 	s.take()
 	s.prepare([]Change{dns("a", "10.96.0.1:53")})
 	s.prepare(nil)
 	s.prepare([]Change{dns("b", "10.96.0.3:53", "10.244.0.1:53")})
 	s.prepare([]Change{dns("b", "10.96.0.2:53", "10.244.0.1:53")})
-	s.commit()
+	s.commit(false)
 	if diff := cmp.Diff([]string{"udp 10.96.0.1:53"}, targetNames(s.take())); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestFullWrite: after one all frontends that there are, and those that went, are
+// judged.
+func TestFullWrite(t *testing.T) {
+	s := newServing()
+	s.prepare([]Change{dns("a", "10.96.0.1:53", "10.244.0.1:53"), dns("b", "10.96.0.2:53")})
+	s.commit(true)
+	s.take()
+	s.prepare([]Change{goneService(rules.UDP, "a", "10.96.0.1:53")})
+	s.commit(true)
+	if diff := cmp.Diff([]string{"udp 10.96.0.1:53", "udp 10.96.0.2:53"}, targetNames(s.take())); diff != "" {
+		t.Error(diff)
+	}
+	s.commit(true)
+	if diff := cmp.Diff([]string{"udp 10.96.0.2:53"}, targetNames(s.take())); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -163,7 +181,7 @@ func TestBetweenPrepareAndCommit(t *testing.T) {
 	before, after := netip.MustParseAddrPort("10.244.0.1:53"), netip.MustParseAddrPort("10.244.0.2:53")
 	s := newServing()
 	s.prepare([]Change{dns("dns", frontend, before.String())})
-	s.commit()
+	s.commit(false)
 	s.take()
 	if s.judge(to, before) || !s.judge(to, after) {
 		t.Error("before")
@@ -172,14 +190,14 @@ func TestBetweenPrepareAndCommit(t *testing.T) {
 	if s.judge(to, before) || s.judge(to, after) {
 		t.Error("a flow was judged in between")
 	}
-	s.commit()
+	s.commit(false)
 	if len(s.take()) != 1 || !s.judge(to, before) || s.judge(to, after) {
 		t.Error("after")
 	}
 	// Equal endpoints make nothing dirty, but a flow that was not judged does.
 	s.prepare([]Change{dns("dns", frontend, after.String())})
 	s.judge(to, before)
-	s.commit()
+	s.commit(false)
 	if len(s.take()) != 1 {
 		t.Error("the flow that was put off is forgotten")
 	}

@@ -76,7 +76,7 @@
 // that new flows go to. TCP is left alone.
 //
 //   - Only frontends whose change may have made a flow stale are looked at: an endpoint
-//     more reads nothing. After a start all are.
+//     more reads nothing. After a full write, so after a start, all are.
 //   - The table is read as a stream into one buffer, the kernel filters it by family and
 //     protocol, and by port where one is enough. Each stale entry is deleted at once,
 //     by its tuple, zone and ID.
