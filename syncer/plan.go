@@ -103,8 +103,11 @@ func (p *planner) plan(m *mirror, prefix *Batch, changes []change) *plan {
 // others; what a change that is left out would have given up is not.
 func (m *mirror) claim(changes []change) (possible, conflicts []change) {
 	possible = changes
+	if !slices.ContainsFunc(changes, m.moves) {
+		return possible, nil
+	}
 	for {
-		holder := map[heldFrontend]rules.ServicePortKey{} // zero: given up
+		holder := make(map[heldFrontend]rules.ServicePortKey, len(possible)) // zero: given up
 		for _, c := range possible {
 			for f := range frontendsOf(m.services[c.key]) {
 				holder[f] = rules.ServicePortKey{}
@@ -132,6 +135,12 @@ func (m *mirror) claim(changes []change) (possible, conflicts []change) {
 		conflicts = append(conflicts, possible[first])
 		possible = slices.Delete(slices.Clone(possible), first, first+1)
 	}
+}
+
+// moves reports whether a change gives up frontends or wants others.
+func (m *mirror) moves(c change) bool {
+	prev := m.services[c.key]
+	return prev == nil || c.next == nil || !slices.Equal(prev.Frontends, c.next.Frontends)
 }
 
 // frontendsOf yields the frontends that a service port holds.

@@ -124,9 +124,11 @@ func (s *Syncer) compile(changes []Change, res *Result) []change {
 // the kernel's state is not known any more.
 func (s *Syncer) install(ctx context.Context, changes []change, limits Size, res *Result) error {
 	// What gives up frontends goes first: another batch may need them.
-	slices.SortStableFunc(changes, func(a, b change) int {
-		return cmp.Compare(s.freed(b), s.freed(a))
-	})
+	if slices.ContainsFunc(changes, s.installed.moves) {
+		slices.SortStableFunc(changes, func(a, b change) int {
+			return cmp.Compare(s.freed(b), s.freed(a))
+		})
+	}
 	for len(changes) > 0 {
 		n := s.fitting(changes, limits)
 		if err := s.installGroup(ctx, changes[:n], limits, res); err != nil {
