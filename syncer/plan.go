@@ -74,7 +74,7 @@ type elementGroup struct {
 // change allocates little.
 type planner struct {
 	old, new []rules.Element
-	groups   map[elementGroup][]rules.Element
+	groups   map[elementGroup][][]rules.Element // each in parts of one message
 }
 
 // plan returns the batch that brings the changes to what the mirror describes.
@@ -85,7 +85,7 @@ func (p *planner) plan(m *mirror, prefix *Batch, changes []change) *plan {
 		pl.batch = &Batch{}
 	}
 	pl.changes, pl.conflicts = m.claim(changes)
-	p.groups = map[elementGroup][]rules.Element{}
+	p.groups = map[elementGroup][][]rules.Element{}
 	for _, c := range pl.changes {
 		p.old = m.services[c.key].AppendElements(p.old[:0])
 		p.new = c.next.AppendElements(p.new[:0])
@@ -191,8 +191,7 @@ func (p *planner) diff(pl *plan, f rules.Family) {
 // note collects an element for an operation, or counts it if it is shared.
 func (p *planner) note(pl *plan, verb Verb, f rules.Family, e rules.Element) {
 	if !e.Set.Shared() {
-		g := elementGroup{verb, f, e.Set}
-		p.groups[g] = append(p.groups[g], e)
+		p.add(elementGroup{verb, f, e.Set}, e)
 		return
 	}
 	owners := 1
@@ -202,38 +201,57 @@ func (p *planner) note(pl *plan, verb Verb, f rules.Family, e rules.Element) {
 	pl.owners[sharedElement{f, e.Set, e.Key}] += owners
 }
 
+// add collects an element. A part that is full is never copied again: the first one
+// of a group grows as it must, since most groups are small, the others are made whole.
+func (p *planner) add(g elementGroup, e rules.Element) {
+	parts := p.groups[g]
+	last := len(parts) - 1
+	if last < 0 || len(parts[last]) == elementsPerMessage {
+		var part []rules.Element
+		if last >= 0 {
+			part = make([]rules.Element, 0, elementsPerMessage)
+		}
+		parts = append(parts, part)
+		last++
+	}
+	parts[last] = append(parts[last], e)
+	p.groups[g] = parts
+}
+
 // addShared notes the shared elements that get their first owner or lose the
 // last one.
 func (p *planner) addShared(pl *plan, m *mirror) {
+	var shared []sharedElement
 	for e, delta := range pl.owners {
 		before := m.owners[e]
-		after := before + delta
-		switch {
-		case before == 0 && after > 0:
-			g := elementGroup{AddElements, e.family, e.set}
-			p.groups[g] = append(p.groups[g], rules.Element{Set: e.set, Key: e.key})
-		case before > 0 && after == 0:
-			g := elementGroup{DeleteElements, e.family, e.set}
-			p.groups[g] = append(p.groups[g], rules.Element{Set: e.set, Key: e.key})
+		if after := before + delta; (before == 0) != (after == 0) {
+			shared = append(shared, e)
 		}
 	}
-	for g, elements := range p.groups {
-		if g.set.Shared() { // a map has no order
-			slices.SortFunc(elements, rules.Element.Compare)
+	slices.SortFunc(shared, func(a, b sharedElement) int { // a map has no order
+		return cmp.Or(cmp.Compare(a.family, b.family), cmp.Compare(a.set, b.set), a.key.Compare(b.key))
+	})
+	for _, e := range shared {
+		verb := AddElements
+		if m.owners[e] > 0 {
+			verb = DeleteElements
 		}
+		p.add(elementGroup{verb, e.family, e.set}, rules.Element{Set: e.set, Key: e.key})
 	}
 }
 
 // addChains adds the chains that new elements refer to and that do not exist yet.
 func (p *planner) addChains(pl *plan, m *mirror) {
-	for g, elements := range p.groups {
+	for g, parts := range p.groups {
 		if g.verb != AddElements || g.set.Set().Value != rules.VerdictValue {
 			continue
 		}
-		for _, e := range elements {
-			chain := familyChain{g.family, e.Chain}
-			if !m.chains[chain] && !slices.Contains(pl.chains, chain) {
-				pl.chains = append(pl.chains, chain)
+		for _, part := range parts {
+			for _, e := range part {
+				chain := familyChain{g.family, e.Chain}
+				if !m.chains[chain] && !slices.Contains(pl.chains, chain) {
+					pl.chains = append(pl.chains, chain)
+				}
 			}
 		}
 	}
@@ -259,7 +277,9 @@ func (p *planner) addElements(pl *plan) {
 		return cmp.Or(cmp.Compare(b.verb, a.verb), cmp.Compare(a.family, b.family), cmp.Compare(a.set, b.set))
 	})
 	for _, g := range groups {
-		pl.batch.Add(Op{Verb: g.verb, Family: g.family, Set: g.set, Elements: p.groups[g]})
+		for _, part := range p.groups[g] {
+			pl.batch.Add(Op{Verb: g.verb, Family: g.family, Set: g.set, Elements: part})
+		}
 	}
 }
 
