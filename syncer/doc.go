@@ -41,6 +41,8 @@
 //	                                   halving, with checks that change nothing; all others
 //	                                   are installed; the bad ones are tried again when
 //	                                   they change and at a full write
+//	  "no such ..."  has not changed   another program changed our tables: the Sync fails,
+//	                                   the next one writes everything
 //	TooLarge         has not changed   as Refused
 //	Forbidden        has not changed   the Sync fails
 //	Unknown          nobody knows      the socket is closed, since an answer may still come;

@@ -148,6 +148,41 @@ func TestTwoServicesWithOneAddress(t *testing.T) {
 	})
 }
 
+// TestForeignChange has another program delete what is ours. The next change meets
+// that, blames no service port, and the sync after it writes everything again.
+func TestForeignChange(t *testing.T) {
+	one, two := service(1, rules.IPv4, 1, 2, 3), service(1, rules.IPv4, 1, 2)
+	for _, command := range []string{
+		"flush ruleset", "delete table ip nftproxy", "flush map ip nftproxy endpoints",
+		"delete element ip nftproxy endpoints { 10.96.0.1 . tcp . 80 . 2 }",
+	} {
+		t.Run(command, func(t *testing.T) {
+			ns := nstest.New(t)
+			s := newSyncer(t, newNetlink(t, ns), rules.Config{})
+			mustSync(t, s, set(one, service(2, rules.IPv6, 1)))
+			ns.MustNFT(t, command, "-f", "-")
+			if res, err := s.Sync(t.Context(), set(two)); err == nil || len(res.Refused) > 0 {
+				t.Fatalf("result %+v, error %v", res, err)
+			}
+			if res := mustSync(t, s, nil); !res.Full {
+				t.Errorf("the next sync is not a full one: %+v", res)
+			}
+			checkListing(t, ns, s)
+		})
+	}
+	t.Run("in memory", func(t *testing.T) {
+		memory := &syncer.Memory{}
+		s := newSyncer(t, memory, rules.Config{})
+		mustSync(t, s, set(one))
+		*memory = syncer.Memory{}
+		if res, err := s.Sync(t.Context(), set(two)); err == nil || len(res.Refused) > 0 {
+			t.Fatalf("result %+v, error %v", res, err)
+		}
+		mustSync(t, s, nil)
+		checkMemory(t, memory, s)
+	})
+}
+
 // TestConflictEnds gives the refused one its frontend as soon as the other lets go of
 // it, though it did not change itself, and whatever fits into a batch.
 func TestConflictEnds(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"syscall"
 
 	"github.com/nftproxy/nftproxy/rules"
 )
@@ -105,7 +106,7 @@ func (m *Memory) after(b *Batch) (map[rules.Family]*memoryTable, error) {
 		}
 		t, ok := tables[op.Family]
 		if !ok {
-			return nil, fmt.Errorf("operation %d: %s: no such table", i, op.appendText(nil))
+			return nil, fmt.Errorf("operation %d: %s: %w", i, op.appendText(nil), errMissing("table", rules.TableName))
 		}
 		if err := t.apply(op); err != nil {
 			return nil, fmt.Errorf("operation %d: %s: %w", i, op.appendText(nil), err)
@@ -294,6 +295,9 @@ func (t *memoryTable) anyStatement(is func(rules.Statement) bool) bool {
 	return false
 }
 
-func errMissing(what, name string) error { return fmt.Errorf("no such %s: %s", what, name) }
-func errExists(what, name string) error  { return fmt.Errorf("%s exists: %s", what, name) }
-func errInUse(what, name string) error   { return fmt.Errorf("%s is in use: %s", what, name) }
+func errMissing(what, name string) error {
+	return fmt.Errorf("no such %s: %s: %w", what, name, syscall.ENOENT)
+}
+
+func errExists(what, name string) error { return fmt.Errorf("%s exists: %s", what, name) }
+func errInUse(what, name string) error  { return fmt.Errorf("%s is in use: %s", what, name) }

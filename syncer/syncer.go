@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"syscall"
 
 	"github.com/nftproxy/nftproxy/rules"
 )
@@ -162,7 +163,7 @@ func (s *Syncer) installGroup(ctx context.Context, group []change, limits Size, 
 		return s.installGroup(ctx, group[half:], limits, res)
 	}
 	err := s.apply(ctx, plan, res)
-	if !isolable(err) {
+	if !isolable(err) || drifted(err) {
 		return err
 	}
 	good, err := s.isolate(ctx, nil, group, res)
@@ -277,6 +278,11 @@ func (s *Syncer) Wanted() *rules.Ruleset {
 func sortChanges(changes []change) {
 	slices.SortFunc(changes, func(a, b change) int { return a.key.Compare(b.key) })
 }
+
+// drifted reports whether the kernel lacks something that the mirror knows: another
+// program has changed our tables. No change is to blame then, and everything has to be
+// written again.
+func drifted(err error) bool { return errors.Is(err, syscall.ENOENT) }
 
 // isolable reports whether leaving changes out can help.
 func isolable(err error) bool {
