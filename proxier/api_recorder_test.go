@@ -79,7 +79,8 @@ func (r *sourceRecorder) Synced() {
 	r.synced++
 }
 
-func (r *sourceRecorder) Problem(err error) {
+func (r *sourceRecorder) Problem(p Problem) {
+	err := p.Err
 	defer r.enter()()
 	r.problems = append(r.problems, err.Error())
 }

@@ -28,7 +28,7 @@ func (o *apiOutput) apply(kind string, changes Changes, problems []error, listed
 		o.handler.Apply(changes)
 	}
 	for _, err := range problems {
-		o.handler.Problem(err)
+		o.handler.Problem(Problem{Err: err})
 	}
 	if !listed || !o.unlisted[kind] {
 		return

@@ -65,7 +65,7 @@ func TestNewService(t *testing.T) {
 	}{
 		{
 			name:  "ClusterIP",
-			addrs: "10.96.0.10", ports: []Port{{"http", rules.TCP, 80}},
+			addrs: "10.96.0.10", ports: []Port{{"http", rules.TCP, 80, 0}},
 		},
 		{name: "headless", change: func(s *corev1.Service) { s.Spec.ClusterIP = "None" }},
 		{name: "without a cluster IP yet", change: func(s *corev1.Service) { s.Spec.ClusterIP = "" }},
@@ -76,34 +76,34 @@ func TestNewService(t *testing.T) {
 		},
 		{
 			name: "dual stack", change: dualStack(corev1.IPv4Protocol, corev1.IPv6Protocol),
-			addrs: "10.96.0.10 fd00:96::a", ports: []Port{{"http", rules.TCP, 80}},
+			addrs: "10.96.0.10 fd00:96::a", ports: []Port{{"http", rules.TCP, 80, 0}},
 		},
 		{
 			name: "dual stack, IPv6 first", change: dualStack(corev1.IPv6Protocol, corev1.IPv4Protocol),
-			addrs: "fd00:96::a 10.96.0.10", ports: []Port{{"http", rules.TCP, 80}},
+			addrs: "fd00:96::a 10.96.0.10", ports: []Port{{"http", rules.TCP, 80, 0}},
 		},
 		{
 			name: "one family of two addresses", change: dualStack(corev1.IPv4Protocol),
-			addrs: "10.96.0.10", ports: []Port{{"http", rules.TCP, 80}},
+			addrs: "10.96.0.10", ports: []Port{{"http", rules.TCP, 80, 0}},
 		},
 		{
 			name: "no families: that of the cluster IP", change: dualStack(),
-			addrs: "10.96.0.10", ports: []Port{{"http", rules.TCP, 80}},
+			addrs: "10.96.0.10", ports: []Port{{"http", rules.TCP, 80, 0}},
 		},
 		{
 			name: "a family without an address yet",
 			change: func(s *corev1.Service) {
 				s.Spec.IPFamilies = append(s.Spec.IPFamilies, corev1.IPv6Protocol)
 			},
-			addrs: "10.96.0.10", ports: []Port{{"http", rules.TCP, 80}},
+			addrs: "10.96.0.10", ports: []Port{{"http", rules.TCP, 80, 0}},
 		},
 		{
 			name: "leading zeros", change: func(s *corev1.Service) { s.Spec.ClusterIPs[0] = "172.30.0.041" },
-			addrs: "172.30.0.41", ports: []Port{{"http", rules.TCP, 80}},
+			addrs: "172.30.0.41", ports: []Port{{"http", rules.TCP, 80, 0}},
 		},
 		{
 			name: "IPv4-mapped", change: func(s *corev1.Service) { s.Spec.ClusterIPs[0] = "::ffff:10.96.0.10" },
-			addrs: "10.96.0.10", ports: []Port{{"http", rules.TCP, 80}},
+			addrs: "10.96.0.10", ports: []Port{{"http", rules.TCP, 80, 0}},
 		},
 		{
 			name: "external addresses",
@@ -115,7 +115,7 @@ func TestNewService(t *testing.T) {
 					{IP: "203.0.113.1"}, {Hostname: "lb.example"}, {IP: "203.0.113.2", IPMode: &proxy}, {IP: "203.0.113.3", IPMode: &vip},
 				}
 			},
-			addrs: "10.96.0.10 lb=203.0.113.1 lb=203.0.113.3 external=203.0.113.99", ports: []Port{{"http", rules.TCP, 80}},
+			addrs: "10.96.0.10 lb=203.0.113.1 lb=203.0.113.3 external=203.0.113.99", ports: []Port{{"http", rules.TCP, 80, 0}},
 		},
 		{
 			name: "external addresses of both families",
@@ -123,7 +123,7 @@ func TestNewService(t *testing.T) {
 				dualStack(corev1.IPv4Protocol, corev1.IPv6Protocol)(s)
 				s.Spec.ExternalIPs = []string{"2001:db8::1", "203.0.113.1", "10.96.0.10"}
 			},
-			addrs: "10.96.0.10 fd00:96::a external=2001:db8::1 external=203.0.113.1", ports: []Port{{"http", rules.TCP, 80}},
+			addrs: "10.96.0.10 fd00:96::a external=2001:db8::1 external=203.0.113.1", ports: []Port{{"http", rules.TCP, 80, 0}},
 		},
 		{
 			name: "bad external addresses",
@@ -131,7 +131,7 @@ func TestNewService(t *testing.T) {
 				s.Spec.ExternalIPs = []string{"203.0.113", "203.0.113.1"}
 				s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "x"}}
 			},
-			addrs: "10.96.0.10 external=203.0.113.1", ports: []Port{{"http", rules.TCP, 80}},
+			addrs: "10.96.0.10 external=203.0.113.1", ports: []Port{{"http", rules.TCP, 80, 0}},
 			errs: []string{
 				`status.loadBalancer.ingress[0].ip: "x" is not an IP address`,
 				`spec.externalIPs[0]: "203.0.113" is not an IP address`,
@@ -142,14 +142,14 @@ func TestNewService(t *testing.T) {
 			change: func(s *corev1.Service) {
 				s.Spec.LoadBalancerSourceRanges = []string{" 203.0.113.000/025", "10.1.2.3/8", "2001:db8::/32", "::ffff:10.0.0.0/104"}
 			},
-			addrs: "10.96.0.10 from=203.0.113.0/25 from=10.0.0.0/8 from=2001:db8::/32 from=10.0.0.0/8", ports: []Port{{"http", rules.TCP, 80}},
+			addrs: "10.96.0.10 from=203.0.113.0/25 from=10.0.0.0/8 from=2001:db8::/32 from=10.0.0.0/8", ports: []Port{{"http", rules.TCP, 80, 0}},
 		},
 		{
 			name: "bad source ranges let nobody in",
 			change: func(s *corev1.Service) {
 				s.Spec.LoadBalancerSourceRanges = []string{"203.0.113.1", "", "x/8"}
 			},
-			addrs: "10.96.0.10 from=", ports: []Port{{"http", rules.TCP, 80}},
+			addrs: "10.96.0.10 from=", ports: []Port{{"http", rules.TCP, 80, 0}},
 			errs: []string{
 				`spec.loadBalancerSourceRanges[0]: "203.0.113.1" is not a range of addresses`,
 				`spec.loadBalancerSourceRanges[1]: "" is not a range of addresses`,
@@ -158,15 +158,15 @@ func TestNewService(t *testing.T) {
 		},
 		{
 			name:   "policies of a load balancer",
-			change: policies(corev1.ServiceTypeLoadBalancer), addrs: "10.96.0.10 internal-local external-local", ports: []Port{{"http", rules.TCP, 80}},
+			change: policies(corev1.ServiceTypeLoadBalancer), addrs: "10.96.0.10 internal-local external-local", ports: []Port{{"http", rules.TCP, 80, 0}},
 		},
 		{
 			name:   "policies of a NodePort",
-			change: policies(corev1.ServiceTypeNodePort), addrs: "10.96.0.10 internal-local external-local", ports: []Port{{"http", rules.TCP, 80}},
+			change: policies(corev1.ServiceTypeNodePort), addrs: "10.96.0.10 internal-local external-local", ports: []Port{{"http", rules.TCP, 80, 0}},
 		},
 		{
 			name:   "an external policy without a way in",
-			change: policies(corev1.ServiceTypeClusterIP), addrs: "10.96.0.10 internal-local", ports: []Port{{"http", rules.TCP, 80}},
+			change: policies(corev1.ServiceTypeClusterIP), addrs: "10.96.0.10 internal-local", ports: []Port{{"http", rules.TCP, 80, 0}},
 		},
 		{
 			name: "an external policy of external IPs",
@@ -174,7 +174,7 @@ func TestNewService(t *testing.T) {
 				policies(corev1.ServiceTypeClusterIP)(s)
 				s.Spec.ExternalIPs = []string{"203.0.113.1"}
 			},
-			addrs: "10.96.0.10 external=203.0.113.1 internal-local external-local", ports: []Port{{"http", rules.TCP, 80}},
+			addrs: "10.96.0.10 external=203.0.113.1 internal-local external-local", ports: []Port{{"http", rules.TCP, 80, 0}},
 		},
 		{
 			name: "protocols",
@@ -183,7 +183,7 @@ func TestNewService(t *testing.T) {
 					{Name: "a", Protocol: "TCP", Port: 53}, {Name: "b", Protocol: "UDP", Port: 53}, {Name: "c", Protocol: "SCTP", Port: 65535},
 				}
 			},
-			addrs: "10.96.0.10", ports: []Port{{"a", rules.TCP, 53}, {"b", rules.UDP, 53}, {"c", rules.SCTP, 65535}},
+			addrs: "10.96.0.10", ports: []Port{{"a", rules.TCP, 53, 0}, {"b", rules.UDP, 53, 0}, {"c", rules.SCTP, 65535, 0}},
 		},
 		{
 			name: "one bad address of two",
@@ -191,7 +191,7 @@ func TestNewService(t *testing.T) {
 				dualStack(corev1.IPv4Protocol, corev1.IPv6Protocol)(s)
 				s.Spec.ClusterIPs[0] = "10.96.0.300"
 			},
-			addrs: "fd00:96::a", ports: []Port{{"http", rules.TCP, 80}},
+			addrs: "fd00:96::a", ports: []Port{{"http", rules.TCP, 80, 0}},
 			errs: []string{`spec.clusterIPs[0]: "10.96.0.300" is not an IP address`},
 		},
 		{
@@ -218,7 +218,7 @@ func TestNewService(t *testing.T) {
 				s.Spec.IPFamilies = []corev1.IPFamily{"IPv4", "IPv5", "IPv4"}
 				s.Spec.ClusterIPs = []string{"10.96.0.10", "10.96.0.11", "10.96.0.12"}
 			},
-			addrs: "10.96.0.10", ports: []Port{{"http", rules.TCP, 80}},
+			addrs: "10.96.0.10", ports: []Port{{"http", rules.TCP, 80, 0}},
 			errs: []string{
 				`spec.ipFamilies[1]: "IPv5" is not IPv4 or IPv6, each once`,
 				`spec.ipFamilies[2]: "IPv4" is not IPv4 or IPv6, each once`,
@@ -235,7 +235,7 @@ func TestNewService(t *testing.T) {
 					corev1.ServicePort{Name: "again", Port: 80},
 				)
 			},
-			addrs: "10.96.0.10", ports: []Port{{"http", rules.TCP, 80}},
+			addrs: "10.96.0.10", ports: []Port{{"http", rules.TCP, 80, 0}},
 			errs: []string{
 				`spec.ports[1].port: 70000 is not in 1..65535`,
 				`spec.ports[2].port: 0 is not in 1..65535`,
@@ -298,7 +298,7 @@ func TestNewEndpointSlice(t *testing.T) {
 		return &EndpointSlice{
 			Name:    types.NamespacedName{Namespace: "ns", Name: "web-abc"},
 			Service: "web", Family: rules.IPv4, Weight: DefaultWeight,
-			Ports:     []Port{{"http", rules.TCP, 8080}},
+			Ports:     []Port{{"http", rules.TCP, 8080, 0}},
 			Endpoints: []SliceEndpoint{{Addr: netip.MustParseAddr("10.244.1.10"), Ready: true, Serving: true}},
 		}
 	}
@@ -366,7 +366,7 @@ func TestNewEndpointSlice(t *testing.T) {
 					discoveryv1.EndpointPort{Name: ptr.To("zero"), Port: ptr.To(int32(0))},
 					discoveryv1.EndpointPort{Name: ptr.To(""), Port: ptr.To(int32(53)), Protocol: ptr.To(corev1.ProtocolUDP)})
 			},
-			want: with(func(s *EndpointSlice) { s.Ports = append(s.Ports, Port{"", rules.UDP, 53}) }),
+			want: with(func(s *EndpointSlice) { s.Ports = append(s.Ports, Port{"", rules.UDP, 53, 0}) }),
 		},
 		{
 			name: "bad ports",

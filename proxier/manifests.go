@@ -90,7 +90,7 @@ type loadedManifests struct {
 
 func (l *loadedManifests) Apply(changes Changes) { l.changes = changes }
 func (l *loadedManifests) Synced()               {}
-func (l *loadedManifests) Problem(err error)     { l.problems = append(l.problems, err) }
+func (l *loadedManifests) Problem(p Problem)     { l.problems = append(l.problems, p.Err) }
 
 func startError(path string, err error) error {
 	return fmt.Errorf("manifests in %s: %w: give the path of a file or folder that exists and can be read", path, err)
@@ -146,7 +146,7 @@ func (r *manifestReader) read(named map[string]bool) error {
 		r.handler.Apply(changes)
 	}
 	for _, err := range append(problems, doubled...) {
-		r.handler.Problem(err)
+		r.handler.Problem(Problem{Err: err})
 	}
 	return nil
 }
@@ -199,6 +199,6 @@ func (r *manifestReader) report(err error) {
 		r.log.Info("manifests can be read again", zap.String("path", r.folder.path))
 	case err != nil && r.trouble != err.Error():
 		r.trouble = err.Error()
-		r.handler.Problem(fmt.Errorf("manifests in %s: %w; the last good state stays", r.folder.path, err))
+		r.handler.Problem(Problem{Err: fmt.Errorf("manifests in %s: %w; the last good state stays", r.folder.path, err)})
 	}
 }

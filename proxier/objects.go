@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+	"unique"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -14,6 +15,8 @@ import (
 // made.
 type Service struct {
 	Name types.NamespacedName
+	// UID is what an Event about the Service refers to; empty for one of a manifest.
+	UID types.UID
 	// Created decides between two Services that claim the same address: the older
 	// one has it.
 	Created time.Time
@@ -27,6 +30,12 @@ type Service struct {
 	// Restricted is true if only the sources in SourceRanges may use load-balancer IPs.
 	Restricted   bool
 	SourceRanges []netip.Prefix
+	// Affinity is for how long a client that does not come back is remembered, with its
+	// endpoint (sessionAffinity ClientIP); 0 for no affinity. Whole seconds.
+	Affinity time.Duration
+	// Weights say what part of the new connections endpoints get; the first that
+	// selects an endpoint counts. Empty: each slice's own weight.
+	Weights []Weight
 }
 
 // ServiceAddr is an address of a Service.
@@ -41,6 +50,9 @@ type Port struct {
 	Name     string
 	Protocol rules.Protocol
 	Number   uint16
+	// NodePort is open on the node's addresses; 0 if there is none, and in an
+	// EndpointSlice.
+	NodePort uint16
 }
 
 // EndpointSlice is what the proxy uses of an EndpointSlice. It is never changed
@@ -63,6 +75,16 @@ type SliceEndpoint struct {
 	Addr netip.Addr
 	// Local is true if the endpoint is on this node.
 	Local bool
+	// NodeHinted is true if the endpoint has hints for nodes (hints.forNodes), HintsHere
+	// if one of them names this node.
+	NodeHinted, HintsHere bool
+	// ZoneHints are the zones of hints.forZones, sorted and joined by commas, which no
+	// name of a zone contains; empty if there are none.
+	ZoneHints unique.Handle[string]
+	// Zone and Node are where the endpoint runs, Pod is the name of its target; empty if
+	// not said. They matter to Weights only.
+	Zone, Node unique.Handle[string]
+	Pod        string
 	// The conditions, with Kubernetes' defaults for unset ones: ready and serving
 	// are true, terminating is false.
 	Ready, Serving, Terminating bool
@@ -78,15 +100,16 @@ const (
 
 // Equal reports whether nothing that the proxy uses differs.
 func (s *Service) Equal(t *Service) bool {
-	return s.Name == t.Name && s.Created.Equal(t.Created) &&
+	return s.Name == t.Name && s.UID == t.UID && s.Created.Equal(t.Created) &&
 		slices.Equal(s.Ports, t.Ports) && s.sameWays(t)
 }
 
-// sameWays reports whether two states of a Service have the same addresses, under
-// the same traffic policies, for the same sources: then they differ in their ports only.
+// sameWays reports whether two states of a Service differ in their ports only: they
+// have the same addresses, traffic policies, source ranges, affinity and weights.
 func (s *Service) sameWays(t *Service) bool {
 	return slices.Equal(s.Addrs, t.Addrs) && s.InternalLocal == t.InternalLocal && s.ExternalLocal == t.ExternalLocal &&
-		s.Restricted == t.Restricted && slices.Equal(s.SourceRanges, t.SourceRanges)
+		s.Restricted == t.Restricted && slices.Equal(s.SourceRanges, t.SourceRanges) &&
+		s.Affinity == t.Affinity && slices.Equal(s.Weights, t.Weights)
 }
 
 // external reports whether the Service has an external address of the family.

@@ -136,8 +136,8 @@ func (p *Proxier) Synced() {
 }
 
 // Problem implements Handler.
-func (p *Proxier) Problem(err error) {
-	p.log.Warn("an object cannot be used", zap.Error(err))
+func (p *Proxier) Problem(problem Problem) {
+	p.log.Warn("an object cannot be used", zap.Error(problem.Err))
 }
 
 func (p *Proxier) wakeUp() {

@@ -2,11 +2,13 @@ package proxier
 
 import (
 	"context"
+	"net/netip"
 
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Source delivers Services and EndpointSlices.
+// Source delivers Services and EndpointSlices, and the Node and the ServiceCIDRs that
+// they depend on.
 type Source interface {
 	// Run delivers the objects to the handler, first all that there are, then
 	// every change, until the context is done; then it returns nil once nothing of
@@ -25,13 +27,32 @@ type Handler interface {
 	Synced()
 	// Problem takes an error about one object or file that cannot be used. The
 	// source goes on without it, or with its last good state.
-	Problem(err error)
+	Problem(p Problem)
+}
+
+// Problem is something about an object that whoever made it should know.
+type Problem struct {
+	// Object is zero if the problem is not of one object, but of a file for example.
+	Object ObjectRef
+	// Reason is the reason of the Event that tells of it, in UpperCamelCase.
+	Reason string
+	Err    error // says the object too
+}
+
+// ObjectRef refers to an object of Kubernetes.
+type ObjectRef struct {
+	Kind string // such as "Service"
+	Name types.NamespacedName
+	UID  types.UID // empty if it came from a manifest
 }
 
 // Changes are the newest states of some objects.
 type Changes struct {
 	Services []ServiceChange
 	Slices   []SliceChange
+	// Node is the newest state of this node, nil if it has not changed.
+	Node         *NodeChange
+	ServiceCIDRs []ServiceCIDRChange
 }
 
 // ServiceChange is the newest state of a Service.
@@ -44,4 +65,15 @@ type ServiceChange struct {
 type SliceChange struct {
 	Name  types.NamespacedName
 	Slice *EndpointSlice // nil if there is none any more, or none for this proxy
+}
+
+// NodeChange is the newest state of this node's Node.
+type NodeChange struct {
+	Node *Node // nil if there is none any more
+}
+
+// ServiceCIDRChange is the newest state of a ServiceCIDR.
+type ServiceCIDRChange struct {
+	Name  string
+	CIDRs []netip.Prefix // none if there is no such ServiceCIDR any more
 }

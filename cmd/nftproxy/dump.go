@@ -198,7 +198,7 @@ func (f *firstLists) wait(ctx context.Context, source proxier.Source) error {
 func (f *firstLists) Apply(changes proxier.Changes) { f.tracker.Apply(changes) }
 
 // Problem implements proxier.Handler.
-func (f *firstLists) Problem(err error) { f.report(err) }
+func (f *firstLists) Problem(p proxier.Problem) { f.report(p.Err) }
 
 // Synced implements proxier.Handler.
 func (f *firstLists) Synced() {
