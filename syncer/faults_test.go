@@ -210,7 +210,7 @@ func TestConflictOverBatches(t *testing.T) {
 	const n = 500
 	memory := &syncer.Memory{}
 	small := synctest.NewKernel(memory)
-	small.Limit(syncer.Size{Bytes: 80_000, Messages: 1 << 20})
+	small.Limit(syncer.Size{Bytes: 160_000, Messages: 1 << 20})
 	s := newSyncer(t, small, rules.Config{})
 	var before, after []*rules.ServicePort
 	for i := range n {
@@ -239,7 +239,7 @@ func TestInvalidServicePort(t *testing.T) {
 
 // TestSmallBuffers installs many Services though little fits into a batch.
 func TestSmallBuffers(t *testing.T) {
-	for _, limits := range []syncer.Size{{Bytes: 80_000, Messages: 1 << 20}, {Bytes: 1 << 30, Messages: 160}} {
+	for _, limits := range []syncer.Size{{Bytes: 160_000, Messages: 1 << 20}, {Bytes: 1 << 30, Messages: 320}} {
 		memory := &syncer.Memory{}
 		small := synctest.NewKernel(memory)
 		small.Limit(limits)

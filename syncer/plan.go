@@ -17,7 +17,7 @@ type mirror struct {
 	// owners counts the service ports that want an element of a shared set.
 	owners map[sharedElement]int
 	// chains holds the names of the chains that were added for elements.
-	chains map[familyChain]bool
+	chains map[familyName]bool
 }
 
 // heldFrontend is an address and port of a protocol.
@@ -32,7 +32,8 @@ type sharedElement struct {
 	key    rules.Key
 }
 
-type familyChain struct {
+// familyName names a chain or set.
+type familyName struct {
 	family rules.Family
 	name   string
 }
@@ -42,7 +43,7 @@ func newMirror() *mirror {
 		services: map[rules.ServicePortKey]*rules.Compiled{},
 		holders:  map[heldFrontend]rules.ServicePortKey{},
 		owners:   map[sharedElement]int{},
-		chains:   map[familyChain]bool{},
+		chains:   map[familyName]bool{},
 	}
 }
 
@@ -60,7 +61,7 @@ type plan struct {
 	// frontends.
 	conflicts []change
 	owners    map[sharedElement]int // changes of mirror.owners
-	chains    []familyChain         // additions to mirror.chains
+	chains    []familyName          // additions to mirror.chains
 }
 
 // elementGroup collects the elements of one operation.
@@ -86,14 +87,20 @@ func (p *planner) plan(m *mirror, prefix *Batch, changes []change) *plan {
 	}
 	pl.changes, pl.conflicts = m.claim(changes)
 	p.groups = map[elementGroup][][]rules.Element{}
+	var own ownObjects
 	for _, c := range pl.changes {
-		p.old = m.services[c.key].AppendElements(p.old[:0])
+		prev := m.services[c.key]
+		p.old = prev.AppendElements(p.old[:0])
 		p.new = c.next.AppendElements(p.new[:0])
 		p.diff(pl, c.key.Family)
+		own.diff(c.key.Family, prev, c.next)
 	}
 	p.addShared(pl, m)
+	pl.batch.Add(own.before...)
 	p.addChains(pl, m)
 	p.addElements(pl)
+	pl.batch.Add(own.flush...)
+	pl.batch.Add(own.after...)
 	p.groups = nil // those of a whole ruleset are large
 	return pl
 }
@@ -248,14 +255,14 @@ func (p *planner) addChains(pl *plan, m *mirror) {
 		}
 		for _, part := range parts {
 			for _, e := range part {
-				chain := familyChain{g.family, e.Chain}
+				chain := familyName{g.family, e.Chain}
 				if !m.chains[chain] && !slices.Contains(pl.chains, chain) {
 					pl.chains = append(pl.chains, chain)
 				}
 			}
 		}
 	}
-	slices.SortFunc(pl.chains, func(a, b familyChain) int {
+	slices.SortFunc(pl.chains, func(a, b familyName) int {
 		return cmp.Or(cmp.Compare(a.family, b.family), cmp.Compare(len(a.name), len(b.name)), cmp.Compare(a.name, b.name))
 	})
 	for _, c := range pl.chains {

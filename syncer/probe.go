@@ -61,7 +61,7 @@ func examine(ctx context.Context, cfg rules.Config, kernel prober) error {
 
 // probeBatch makes the skeleton, a random chain and a service port.
 func probeBatch(cfg rules.Config) (*Batch, error) {
-	b := resetBatch(cfg, nil)
+	b := resetBatch(cfg, nil, nil)
 	for _, f := range cfg.Families {
 		frontend, endpoint := netip.MustParseAddrPort("192.0.2.1:1"), netip.MustParseAddrPort("192.0.2.2:1")
 		if f == rules.IPv6 {

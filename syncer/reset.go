@@ -1,6 +1,7 @@
 package syncer
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/nftproxy/nftproxy/rules"
@@ -8,14 +9,23 @@ import (
 
 // resetBatch returns the operations that bring our tables, whatever is in them, to
 // the skeleton without a single element. Base chains that are as wanted stay, so
-// that no hook is ever without its chain; the rest is flushed, deleted where it is
-// unknown or declared differently, and made again.
-func resetBatch(cfg rules.Config, state State) *Batch {
+// that no hook is ever without its chain, and so do the maps of clients that affinity
+// needs, with what they remember; the rest is flushed, deleted where it is unknown or
+// declared differently, and made again.
+func resetBatch(cfg rules.Config, state State, wanted map[rules.ServicePortKey]*rules.Compiled) *Batch {
 	b := &Batch{}
+	clients := map[familyName]bool{}
+	for key, c := range wanted {
+		for _, set := range c.OwnSets() {
+			clients[familyName{key.Family, set.Name}] = true
+		}
+	}
 	for _, f := range cfg.Families {
 		chains := rules.Skeleton(cfg, f)
 		table, exists := state[f]
 		if exists {
+			table.Sets = maps.Clone(table.Sets)
+			maps.DeleteFunc(table.Sets, func(name string, isMap bool) bool { return isMap && clients[familyName{f, name}] })
 			emptyTable(b, f, table, chains)
 		} else {
 			b.Add(Op{Verb: AddTable, Family: f})
@@ -65,8 +75,4 @@ func addChain(b *Batch, f rules.Family, c rules.Chain) {
 	b.Add(Op{Verb: AddChain, Family: f, Chain: rules.Chain{Name: c.Name, Base: c.Base}})
 }
 
-func addRules(b *Batch, f rules.Family, c rules.Chain) {
-	for _, rule := range c.Rules {
-		b.Add(Op{Verb: AddRule, Family: f, Name: c.Name, Rule: rule})
-	}
-}
+func addRules(b *Batch, f rules.Family, c rules.Chain) { b.Add(ruleOps(f, c)...) }

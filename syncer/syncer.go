@@ -40,6 +40,30 @@ func New(kernel Kernel, cfg rules.Config) (*Syncer, error) {
 	}, nil
 }
 
+// SetNode says what the ruleset of a family depends on beside the Services. The next
+// Sync installs it. An error says what is wrong with it; then nothing changes.
+func (s *Syncer) SetNode(n rules.Node) error {
+	c, err := rules.CompileNode(n)
+	if err != nil {
+		return fmt.Errorf("the node in the ruleset: %w", err)
+	}
+	s.wanted[n.Key()] = c
+	return nil
+}
+
+// Configure replaces the configuration. The next Sync writes the whole ruleset. The
+// families stay what they were. An error says what is wrong with the configuration; then
+// nothing changes.
+func (s *Syncer) Configure(cfg rules.Config) error {
+	cfg = cfg.WithDefaults()
+	cfg.Families = s.cfg.Families
+	if err := cfg.Validate(); err != nil {
+		return fmt.Errorf("ruleset configuration: %w", err)
+	}
+	s.cfg, s.installed = cfg, nil
+	return nil
+}
+
 // Change is the newest state of a service port.
 type Change struct {
 	Key         rules.ServicePortKey
@@ -56,6 +80,9 @@ type Result struct {
 	// installed for them before is still in force, if it was not written anew. They
 	// are tried again when they change and at the next Resync.
 	Refused []Refusal
+	// Affinity holds the tables in which clients may be remembered with endpoints that
+	// are not in use any more.
+	Affinity []rules.AffinityTable
 }
 
 // Refusal is a service port that could not be compiled or that the kernel refused.
@@ -111,6 +138,9 @@ func (s *Syncer) compile(changes []Change, res *Result) []change {
 	}
 	for _, c := range changes {
 		add(c.Key)
+	}
+	for _, f := range s.cfg.Families {
+		add(rules.Node{Family: f}.Key())
 	}
 	if len(dirty) > 0 { // what is in the way of others may have gone
 		for key := range s.conflicting {
@@ -183,6 +213,9 @@ func (s *Syncer) apply(ctx context.Context, p *plan, res *Result) error {
 		res.Batches++
 		res.Counts = res.Counts.Add(p.batch.Counts())
 	}
+	for _, c := range p.changes {
+		res.Affinity = append(res.Affinity, staleAffinity(s.installed.services[c.key], c.next, res.Full)...)
+	}
 	s.installed.commit(p)
 	for _, c := range p.changes {
 		delete(s.conflicting, c.key)
@@ -247,7 +280,7 @@ const coldBatchBytes = 16 << 20
 
 // rewrite sends the whole ruleset, starting from what resetBatch leaves.
 func (s *Syncer) rewrite(ctx context.Context, state State, all []change, limits Size, res *Result) error {
-	reset := func() *Batch { return resetBatch(s.cfg, state) }
+	reset := func() *Batch { return resetBatch(s.cfg, state, s.wanted) }
 	whole := s.planner.plan(s.installed, reset(), all)
 	if !whole.batch.Size().Fits(limits) {
 		if err := s.apply(ctx, s.planner.plan(s.installed, reset(), nil), res); err != nil {
