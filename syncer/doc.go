@@ -91,4 +91,12 @@
 // What changed while no daemon ran is seen for frontends that still exist. Flows to
 // frontends that went meanwhile stay until they end, since nobody knows any more that
 // they were ours.
+//
+// # Addresses
+//
+// NodePorts are served on addresses of this node, which come and go. Addresses
+// subscribes to their notifications, and dumps them first and after every burst of
+// these: a dump is always the truth of some moment after the change, in whatever order
+// they came, and there are few addresses. A dump that failed or was interrupted is never
+// used; the last good set stays.
 package syncer
