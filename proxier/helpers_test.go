@@ -74,6 +74,11 @@ func (s *Service) at(seconds int64) *Service {
 	return s
 }
 
+func (s *Service) weigh(weights ...Weight) *Service {
+	s.Weights = weights
+	return s
+}
+
 // newSlice makes a slice of a Service with one port. Endpoints are addresses, each
 // followed by letters: l local, n not ready, t terminating, d not serving; then by what
 // else is said of it: for-node=here or for-node=elsewhere, for-zones=a,b, zone=, node=
