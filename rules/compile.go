@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 )
 
-// Compiled is what one service port puts into the table of its family. It is
-// never changed after Compile returned it.
+// Compiled is what one service port, or the node itself, puts into the table of its
+// family. It is never changed after Compile or CompileNode returned it.
 type Compiled struct {
 	ServicePortKey
 	Frontends     []Frontend       // sorted by address
@@ -20,6 +21,14 @@ type Compiled struct {
 	Served        bool // anywhere in the cluster
 	Restricted    bool
 	Sources       []netip.Prefix // that may use load-balancer IPs if Restricted; disjoint, sorted
+	Affinity      time.Duration
+
+	// Of the node itself.
+	NodePortIPs  []netip.Addr   // sorted
+	ServiceCIDRs []netip.Prefix // disjoint, sorted
+
+	// chains, localChains hold the chain of the endpoint in each slot, with Affinity.
+	chains, localChains []string
 }
 
 // Compile turns a service port into its part of the ruleset. prev is what Compile
@@ -41,6 +50,7 @@ func Compile(cfg Config, sp ServicePort, prev *Compiled) (*Compiled, error) {
 		InternalLocal:  sp.InternalLocal,
 		ExternalLocal:  sp.ExternalLocal,
 		Served:         sp.Served || len(sp.Endpoints)+len(sp.LocalEndpoints) > 0,
+		Affinity:       sp.Affinity,
 	}
 	if sp.Restricted {
 		c.Restricted, c.Sources = true, disjoint(sp.SourceRanges)
@@ -51,6 +61,10 @@ func Compile(cfg Config, sp ServicePort, prev *Compiled) (*Compiled, error) {
 	c.Hairpin = slices.Compact(c.Hairpin)
 	if c.equal(prev) {
 		return prev, nil
+	}
+	if c.Affinity > 0 {
+		c.chains = endpointChains(c.ServicePortKey, false, c.Slots)
+		c.localChains = endpointChains(c.ServicePortKey, true, c.LocalSlots)
 	}
 	return c, nil
 }
@@ -90,7 +104,7 @@ func (c *Compiled) equal(d *Compiled) bool {
 		slices.Equal(c.Slots, d.Slots) && slices.Equal(c.LocalSlots, d.LocalSlots) &&
 		slices.Equal(c.Hairpin, d.Hairpin) && c.InternalLocal == d.InternalLocal &&
 		c.ExternalLocal == d.ExternalLocal && c.Served == d.Served &&
-		c.Restricted == d.Restricted && slices.Equal(c.Sources, d.Sources)
+		c.Restricted == d.Restricted && slices.Equal(c.Sources, d.Sources) && c.Affinity == d.Affinity
 }
 
 // NumElements returns how many elements AppendElements appends at most.
@@ -98,14 +112,18 @@ func (c *Compiled) NumElements() int {
 	if c == nil {
 		return 0
 	}
-	return len(c.Frontends)*(5+len(c.Slots)+len(c.LocalSlots)+len(c.Sources)) + len(c.Hairpin)
+	return len(c.Frontends)*(5+len(c.Slots)+len(c.LocalSlots)+len(c.Sources)) + len(c.Hairpin) +
+		len(c.NodePortIPs) + len(c.ServiceCIDRs)
 }
 
-// AppendElements appends the elements of the service port, in the order of
+// AppendElements appends the elements of the service port or node, in the order of
 // Element.Compare. A nil Compiled has none.
 func (c *Compiled) AppendElements(dst []Element) []Element {
-	if c == nil || len(c.Frontends) == 0 {
+	if c == nil {
 		return dst
+	}
+	if len(c.Frontends) == 0 {
+		return c.appendNode(c.appendNode(dst, ServiceCIDRs), NodePortIPs)
 	}
 	comment := clipComment(c.ServicePortName.String())
 	for id := range numSets {
@@ -115,7 +133,11 @@ func (c *Compiled) AppendElements(dst []Element) []Element {
 			}
 			continue
 		}
+		_, nodePort := id.twin()
 		for i, f := range c.Frontends {
+			if nodePort != (f.Kind == NodePort) {
+				continue
+			}
 			// Frontends are sorted, so equal addresses are neighbours.
 			if id == ClusterIPs && i > 0 && c.Frontends[i-1].Kind == ClusterIP && c.Frontends[i-1].Addr.Addr() == f.Addr.Addr() {
 				continue
@@ -135,7 +157,11 @@ func (c *Compiled) appendOf(dst []Element, id SetID, f Frontend, comment string)
 	}
 	e := Element{Set: id, Key: c.key(f.Addr)}
 	want := false
-	switch id {
+	base, nodePort := id.twin()
+	if nodePort {
+		e.Key.Addr = netip.Addr{}
+	}
+	switch base {
 	case ClusterIPs:
 		e.Key = Key{Addr: f.Addr.Addr()}
 		want = !f.External()
@@ -153,23 +179,25 @@ func (c *Compiled) appendOf(dst []Element, id SetID, f Frontend, comment string)
 		want = c.Restricted && f.Kind == LoadBalancerIP
 	case AllowedSources:
 		if c.Restricted && f.Kind == LoadBalancerIP {
-			for _, e.Key.Source = range c.Sources {
+			for _, e.Key.Range = range c.Sources {
 				dst = append(dst, e)
 			}
 		}
 	case ServiceIPs:
-		e.Chain, e.Comment = randomChainName(Endpoints, len(slots)), comment
+		e.Chain, e.Comment = chainName(c.slotSet(Endpoints, nodePort), len(slots)), comment
 		want = len(slots) > 0
 	case LocalServiceIPs:
-		e.Chain, e.Comment = randomChainName(LocalEndpoints, len(c.LocalSlots)), comment
+		e.Chain, e.Comment = chainName(c.slotSet(LocalEndpoints, nodePort), len(c.LocalSlots)), comment
 		want = local && c.Served
-	case Endpoints:
-		return appendSlots(dst, e, slots)
-	case LocalEndpoints:
-		if local {
-			return appendSlots(dst, e, c.LocalSlots)
+	case Endpoints, AffinityEndpoints:
+		if id == c.slotSet(Endpoints, nodePort) {
+			return appendSlots(dst, e, slots, c.chainsOf(!f.External() && c.InternalLocal))
 		}
-	case Hairpin, numSets: // not of a frontend
+	case LocalEndpoints, LocalAffinityEndpoints:
+		if local && id == c.slotSet(LocalEndpoints, nodePort) {
+			return appendSlots(dst, e, c.LocalSlots, c.chainsOf(true))
+		}
+	default: // not of a frontend
 	}
 	if want {
 		dst = append(dst, e)
@@ -177,13 +205,41 @@ func (c *Compiled) appendOf(dst []Element, id SetID, f Frontend, comment string)
 	return dst
 }
 
-// appendSlots appends an element for every filled slot.
-func appendSlots(dst []Element, e Element, slots Slots) []Element {
+// slotSet returns the map that has the slots of this service port's frontends:
+// Endpoints or LocalEndpoints, or its twin for affinity and for NodePorts.
+func (c *Compiled) slotSet(endpoints SetID, nodePort bool) SetID {
+	if c.Affinity > 0 {
+		endpoints += AffinityEndpoints - Endpoints
+	}
+	if nodePort {
+		endpoints = endpoints.forNodePorts()
+	}
+	return endpoints
+}
+
+// chainsOf returns the chains of the endpoints in the slots of policy Local or Cluster,
+// nil without affinity.
+func (c *Compiled) chainsOf(local bool) []string {
+	if local {
+		return c.localChains
+	}
+	return c.chains
+}
+
+// appendSlots appends an element for every filled slot: it leads to the endpoint, or if
+// there are chains, to the endpoint's chain.
+func appendSlots(dst []Element, e Element, slots Slots, chains []string) []Element {
 	for slot, endpoint := range slots {
-		if endpoint.IsValid() {
-			e.Key.Slot, e.Endpoint = uint32(slot), endpoint
-			dst = append(dst, e)
+		if !endpoint.IsValid() {
+			continue
 		}
+		e.Key.Slot = uint32(slot)
+		if chains == nil {
+			e.Endpoint = endpoint
+		} else {
+			e.Chain = chains[slot]
+		}
+		dst = append(dst, e)
 	}
 	return dst
 }
@@ -193,11 +249,14 @@ func (c *Compiled) key(a netip.AddrPort) Key {
 	return Key{Addr: a.Addr(), Protocol: c.Protocol, Port: a.Port()}
 }
 
-// chains returns the names of the chains that the elements refer to.
-func (c *Compiled) chains() []string {
+// slotChains returns the names of the chains of capacities that the elements refer to.
+func (c *Compiled) slotChains() []string {
 	var names []string
 	for _, f := range c.Frontends {
 		for _, id := range []SetID{ServiceIPs, LocalServiceIPs} {
+			if f.Kind == NodePort {
+				id = id.forNodePorts()
+			}
 			for _, e := range c.appendOf(nil, id, f, "") {
 				names = append(names, e.Chain)
 			}

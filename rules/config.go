@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // Defaults of Config.
@@ -25,6 +26,14 @@ type Config struct {
 	// ClusterIP from any other source is masqueraded. A family without a range
 	// masquerades nothing but hairpin traffic.
 	ClusterCIDRs []netip.Prefix
+	// PodInterface is the name of the interface (a bridge) through which all packets of
+	// this node's pods come, PodInterfacePrefix what the names of these interfaces begin
+	// with. At most one of ClusterCIDRs, PodInterface and PodInterfacePrefix says what is
+	// a pod.
+	PodInterface, PodInterfacePrefix string
+	// NodePortsEverywhere lists the families whose NodePorts are open on all addresses of
+	// this node but loopback ones; in others they are open on Node.NodePortIPs.
+	NodePortsEverywhere []Family
 	// MasqueradeAll masquerades every packet to a ClusterIP.
 	MasqueradeAll bool
 	// MasqueradeMark is the one bit of the packet mark that requests
@@ -69,6 +78,7 @@ func (c Config) Validate() error {
 			errs = append(errs, errors.New("a cluster CIDR is not valid"))
 		}
 	}
+	errs = append(errs, c.validatePods()...)
 	if m := c.MasqueradeMark; m&(m-1) != 0 {
 		errs = append(errs, fmt.Errorf("masquerade mark %#x is not a single bit", m))
 	}
@@ -77,6 +87,33 @@ func (c Config) Validate() error {
 	}
 	return errors.Join(errs...)
 }
+
+// validatePods checks what says which packets come from pods.
+func (c Config) validatePods() []error {
+	var errs []error
+	ways := 0
+	if len(c.ClusterCIDRs) > 0 {
+		ways++
+	}
+	for _, name := range []string{c.PodInterface, c.PodInterfacePrefix} {
+		if name == "" {
+			continue
+		}
+		ways++
+		if len(name) > maxInterfaceName || strings.ContainsFunc(name, func(r rune) bool {
+			return r <= ' ' || r > '~' || strings.ContainsRune(`"\/:*`, r)
+		}) {
+			errs = append(errs, fmt.Errorf("%q is not the name of an interface", name))
+		}
+	}
+	if ways > 1 {
+		errs = append(errs, errors.New("pods are known by their addresses, by one interface or by a prefix of interfaces, not by several of these"))
+	}
+	return errs
+}
+
+// maxInterfaceName is the longest name of an interface in bytes (IFNAMSIZ - 1).
+const maxInterfaceName = 15
 
 // Enabled reports whether the family is programmed.
 func (c Config) Enabled(f Family) bool { return slices.Contains(c.Families, f) }

@@ -38,7 +38,7 @@ func TestRandomChainIsFair(t *testing.T) {
 			if len(compiled.Slots) != c.capacity {
 				t.Fatalf("capacity %d, want %d", len(compiled.Slots), c.capacity)
 			}
-			if p := fairness(t, compiled, RandomChain(Endpoints, c.capacity), c.steps[len(c.steps)-1]); p < significance {
+			if p := fairness(t, compiled, SlotChain(Endpoints, c.capacity), c.steps[len(c.steps)-1]); p < significance {
 				t.Errorf("the choice is not fair: p = %g", p)
 			}
 		})
@@ -48,7 +48,7 @@ func TestRandomChainIsFair(t *testing.T) {
 // A chain with too few tries favours slot 0, and the test above would see that.
 func TestFairnessTestSeesABias(t *testing.T) {
 	compiled := compile(t, service(1, "BDEGH"), compile(t, service(1, "ABCDEFGH"), nil))
-	chain := RandomChain(Endpoints, 8)
+	chain := SlotChain(Endpoints, 8)
 	chain.Rules = chain.Rules[len(chain.Rules)-5:] // four tries and the last resort
 	if p := fairness(t, compiled, chain, "BDEGH"); p >= significance {
 		t.Errorf("four tries look fair: p = %g", p)

@@ -14,18 +14,18 @@ type Key struct {
 	Protocol Protocol
 	Port     uint16
 	Slot     uint32
-	Source   netip.Prefix
+	Range    netip.Prefix // of addresses, in place of a single one
 }
 
-// Compare orders keys by address, protocol, port, slot and source.
+// Compare orders keys by address, protocol, port, slot and range.
 func (k Key) Compare(l Key) int {
 	return cmp.Or(
 		k.Addr.Compare(l.Addr),
 		cmp.Compare(k.Protocol, l.Protocol),
 		cmp.Compare(k.Port, l.Port),
 		cmp.Compare(k.Slot, l.Slot),
-		k.Source.Addr().Compare(l.Source.Addr()),
-		cmp.Compare(k.Source.Bits(), l.Source.Bits()),
+		k.Range.Addr().Compare(l.Range.Addr()),
+		cmp.Compare(k.Range.Bits(), l.Range.Bits()),
 	)
 }
 

@@ -52,7 +52,10 @@ func (s Set) Encode(f Family) *nftables.Set {
 		KeyType: concatType(f, s.Key...),
 		// Ranges in a concatenation want the lengths of its fields.
 		Interval:      s.interval(),
-		Concatenation: s.interval(),
+		Concatenation: s.interval() && len(s.Key) > 1,
+		Dynamic:       s.Clients > 0,
+		HasTimeout:    s.Clients > 0,
+		Size:          s.Clients,
 	}
 	switch s.Value {
 	case VerdictValue:
@@ -78,7 +81,7 @@ func concatType(f Family, fields ...Field) nftables.SetDatatype {
 
 func (f Field) datatype(family Family) nftables.SetDatatype {
 	switch f {
-	case SourceAddr, SourceRange, DestAddr:
+	case SourceAddr, SourceRange, DestAddr, DestRange:
 		if family == IPv4 {
 			return nftables.TypeIPAddr
 		}
@@ -92,13 +95,14 @@ func (f Field) datatype(family Family) nftables.SetDatatype {
 	}
 }
 
-// EncodeElements returns elements of one set, with their values and comments.
+// EncodeElements returns elements of one set, with their values and comments. An
+// element that is a range may be two messages, its begin and its end.
 func EncodeElements(elements []Element) []nftables.SetElement {
 	encoded := EncodeKeys(elements)
-	if len(elements) == 0 {
+	if len(elements) == 0 || elements[0].Set.Set().interval() { // those have neither
 		return encoded
 	}
-	value := elements[0].Set.Set().Value
+	value := elements[0].Set.Value()
 	var buf []byte
 	if value == EndpointValue {
 		const longest = 16 + 4
@@ -129,25 +133,43 @@ func EncodeKeys(elements []Element) []nftables.SetElement {
 	const longest = 16 + 16 + 4 + 4 + 4
 	buf := make([]byte, 0, len(elements)*longest)
 	set := elements[0].Set.Set()
+	if set.interval() && len(set.Key) == 1 {
+		return encodeRanges(elements)
+	}
 	for i, e := range elements {
 		start := len(buf)
 		buf = e.appendWireKey(buf, set.Key)
 		encoded[i].Key = buf[start:len(buf):len(buf)]
 		if set.interval() { // the other end of the range; the other fields are equal
-			last := len(appendAddr(nil, e.Key.Source.Addr()))
-			encoded[i].KeyEnd = append(slices.Clone(encoded[i].Key[:len(encoded[i].Key)-last]), lastAddr(e.Key.Source)...)
+			last := appendAddr(nil, lastAddr(e.Key.Range))
+			encoded[i].KeyEnd = append(slices.Clone(encoded[i].Key[:len(encoded[i].Key)-len(last)]), last...)
+		}
+	}
+	return encoded
+}
+
+// encodeRanges returns the elements of a set whose key is a range and nothing else: one
+// where a range begins and one, without the range, where it ends. What reaches to the
+// last address of all has no end.
+func encodeRanges(elements []Element) []nftables.SetElement {
+	encoded := make([]nftables.SetElement, 0, 2*len(elements))
+	for _, e := range elements {
+		encoded = append(encoded, nftables.SetElement{Key: appendAddr(nil, e.Key.Range.Addr())})
+		if end := lastAddr(e.Key.Range).Next(); end.IsValid() {
+			encoded = append(encoded, nftables.SetElement{Key: appendAddr(nil, end), IntervalEnd: true})
 		}
 	}
 	return encoded
 }
 
 // lastAddr returns the last address of a range.
-func lastAddr(p netip.Prefix) []byte {
+func lastAddr(p netip.Prefix) netip.Addr {
 	addr := appendAddr(nil, p.Addr())
 	for i := p.Bits(); i < 8*len(addr); i++ {
 		addr[i/8] |= 0x80 >> (i % 8)
 	}
-	return addr
+	last, _ := netip.AddrFromSlice(addr)
+	return last
 }
 
 // appendWireKey appends the key's fields, each padded to a multiple of four
@@ -163,8 +185,8 @@ func (e Element) appendWireKey(b []byte, fields []Field) []byte {
 			b = appendPort(b, e.Key.Port)
 		case Slot:
 			b = binary.NativeEndian.AppendUint32(b, e.Key.Slot)
-		case SourceRange:
-			b = appendAddr(b, e.Key.Source.Addr())
+		case SourceRange, DestRange:
+			b = appendAddr(b, e.Key.Range.Addr())
 		}
 	}
 	return b
@@ -196,16 +218,26 @@ func encodeStatement(f Family, s Statement) []expr.Any {
 	switch s := s.(type) {
 	case MatchSet:
 		return append(s.Set.Set().load(f, 0), &expr.Lookup{SourceRegister: 1, SetName: s.Set.Set().Name, Invert: s.Not})
-	case MatchSourceOutside:
-		return encodeSourceOutside(f, s.Prefix)
-	case MatchSourceType:
+	case MatchOutside:
+		return encodeOutside(f, s)
+	case MatchLocal:
 		op := expr.CmpOpEq
 		if s.Not {
 			op = expr.CmpOpNeq
 		}
 		return []expr.Any{
-			&expr.Fib{Register: 1, FlagSADDR: true, ResultADDRTYPE: true},
+			&expr.Fib{Register: 1, FlagSADDR: s.Field == SourceAddr, FlagDADDR: s.Field == DestAddr, ResultADDRTYPE: true},
 			&expr.Cmp{Op: op, Register: 1, Data: native32(unix.RTN_LOCAL)},
+		}
+	case MatchNotFrom:
+		return []expr.Any{
+			&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: 1},
+			&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: s.wireName()},
+		}
+	case MatchProtocol:
+		return []expr.Any{
+			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{byte(s.Protocol)}},
 		}
 	case MatchNew:
 		return matchBits(&expr.Ct{Key: expr.CtKeySTATE, Register: 1}, expr.CtStateBitNEW)
@@ -223,11 +255,17 @@ func encodeStatement(f Family, s Statement) []expr.Any {
 	case FlipMark:
 		return changeMark(^uint32(0), s.Bit)
 	case Dispatch:
-		return append(s.Map.Set().load(f, 0), &expr.Lookup{
+		return append(s.Map.Set().load(f, s.Capacity), &expr.Lookup{
 			SourceRegister: 1, SetName: s.Map.Set().Name, IsDestRegSet: true, DestRegister: unix.NFT_REG_VERDICT,
 		})
 	case DrawEndpoint:
 		return encodeDrawEndpoint(f, s)
+	case RememberClient:
+		return encodeRememberClient(f, s)
+	case DNATRemembered:
+		return dnat(f, SourceAddr.load(f, 0, 1), &expr.Lookup{SourceRegister: 1, SetName: s.Map, IsDestRegSet: true, DestRegister: 1})
+	case DNAT:
+		return encodeDNAT(f, s.Endpoint)
 	case Masquerade:
 		return []expr.Any{&expr.Masq{FullyRandom: true}}
 	case Reject:
@@ -272,7 +310,7 @@ func (f Field) load(family Family, capacity, register uint32) expr.Any {
 	switch f {
 	case SourceAddr, SourceRange:
 		return loadAddr(family, 12, 8, register)
-	case DestAddr:
+	case DestAddr, DestRange:
 		return loadAddr(family, 16, 24, register)
 	case L4Proto:
 		return &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: register}
@@ -293,11 +331,12 @@ func loadAddr(f Family, offset4, offset6, register uint32) *expr.Payload {
 	return p
 }
 
-// encodeSourceOutside compares the whole bytes of the prefix directly, and loads
+// encodeOutside compares the whole bytes of the prefix directly, and loads
 // no more than these, as nft does; other prefixes are masked first.
-func encodeSourceOutside(f Family, p netip.Prefix) []expr.Any {
+func encodeOutside(f Family, s MatchOutside) []expr.Any {
+	p := s.Prefix
 	addr := appendAddr(nil, p.Addr())
-	load, ok := SourceAddr.load(f, 0, 1).(*expr.Payload)
+	load, ok := s.Field.load(f, 0, 1).(*expr.Payload)
 	if !ok {
 		panic("rules: an address is not loaded from the payload")
 	}
@@ -319,18 +358,63 @@ func encodeSourceOutside(f Family, p netip.Prefix) []expr.Any {
 // encodeDrawEndpoint looks the slot up and translates to the address and port
 // found, which the map puts one after the other into the registers.
 func encodeDrawEndpoint(f Family, s DrawEndpoint) []expr.Any {
+	return dnat(f, append(s.Map.Set().load(f, s.Capacity),
+		&expr.Lookup{SourceRegister: 1, SetName: s.Map.Set().Name, IsDestRegSet: true, DestRegister: 1})...)
+}
+
+// dnat translates to the address and the port that the expressions have loaded from
+// register 1 on.
+func dnat(f Family, load ...expr.Any) []expr.Any {
 	family, portWord := uint32(unix.NFPROTO_IPV4), 1
 	if f == IPv6 {
 		family, portWord = unix.NFPROTO_IPV6, 4
 	}
 	port := register(portWord)
-	return append(s.Map.Set().load(f, s.Capacity),
-		&expr.Lookup{SourceRegister: 1, SetName: s.Map.Set().Name, IsDestRegSet: true, DestRegister: 1},
+	return append(load, &expr.NAT{
+		Type: expr.NATTypeDestNAT, Family: family,
+		RegAddrMin: 1, RegAddrMax: 1, RegProtoMin: port, RegProtoMax: port,
+		Specified: true,
+	})
+}
+
+// encodeDNAT puts the address and the port into registers of 16 bytes, as nft does.
+func encodeDNAT(f Family, a netip.AddrPort) []expr.Any {
+	family := uint32(unix.NFPROTO_IPV4)
+	if f == IPv6 {
+		family = unix.NFPROTO_IPV6
+	}
+	return []expr.Any{
+		&expr.Immediate{Register: 1, Data: appendAddr(nil, a.Addr())},
+		&expr.Immediate{Register: 2, Data: binary.BigEndian.AppendUint16(nil, a.Port())},
 		&expr.NAT{
 			Type: expr.NATTypeDestNAT, Family: family,
-			RegAddrMin: 1, RegAddrMax: 1, RegProtoMin: port, RegProtoMax: port,
+			RegAddrMin: 1, RegAddrMax: 1, RegProtoMin: 2, RegProtoMax: 2,
 			Specified: true,
-		})
+		},
+	}
+}
+
+// encodeRememberClient loads the client into register 1, and the endpoint's address and
+// port into the registers from 2 on; no expression loads more than 16 bytes.
+func encodeRememberClient(f Family, s RememberClient) []expr.Any {
+	const update = 1 // NFT_DYNSET_OP_UPDATE
+	addr := appendAddr(nil, s.Endpoint.Addr())
+	return []expr.Any{
+		SourceAddr.load(f, 0, 1),
+		&expr.Immediate{Register: 2, Data: addr},
+		&expr.Immediate{Register: register(4 + len(addr)/4), Data: binary.BigEndian.AppendUint16(nil, s.Endpoint.Port())},
+		&expr.Dynset{SrcRegKey: 1, SrcRegData: 2, SetName: s.Map, Operation: update, Timeout: s.Timeout},
+	}
+}
+
+// wireName returns what an interface's name is compared with: with all of its 16 bytes,
+// or with their beginning.
+func (s MatchNotFrom) wireName() []byte {
+	name := []byte(s.Interface)
+	if s.Prefix {
+		return name
+	}
+	return append(name, make([]byte, unix.IFNAMSIZ-len(name))...)
 }
 
 // matchBits matches if any of the bits is set in what load puts in register 1.

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
@@ -81,16 +82,18 @@ func setArchiveFile(a *txtar.Archive, name, data string) {
 //
 //	namespace/name:port protocol FRONTEND... -> ENDPOINT...
 //
-// where a frontend is address:port, after external= or lb= if it is no ClusterIP, or
-// a word: from=RANGE,... restricts the sources of load balancers, internal-local and external-local are the traffic policies, elsewhere says
+// where a frontend is address:port, after external=, lb= or nodeport= if it is no
+// ClusterIP, or a word: affinity=DURATION, from=RANGE,... restricts the sources of load balancers, internal-local and external-local are the traffic policies, elsewhere says
 // that other endpoints serve. An endpoint is address:port, followed by *weight if
 // that is not 1, and by @local if it is on this node; such an endpoint serves under
 // both policies, with @only-local under policy Local only. A line that names a service port again says what
 // it changed to. "families ipv4" restricts the families, "cluster-cidrs PREFIX..."
-// sets the ranges of pods. Empty lines and those that start with # say nothing.
+// sets the ranges of pods, and so on; "node ipv4 ADDRESS... PREFIX..." says on which
+// addresses NodePorts are open, and the ServiceCIDRs. Empty lines and those that start with # say nothing.
 func readServices(t *testing.T, text string) *rules.Ruleset {
 	t.Helper()
 	var cfg rules.Config
+	var nodes []*rules.Compiled
 	var order []rules.ServicePortKey
 	compiled := map[rules.ServicePortKey]*rules.Compiled{}
 	for i, line := range strings.Split(text, "\n") {
@@ -98,7 +101,13 @@ func readServices(t *testing.T, text string) *rules.Ruleset {
 			continue
 		}
 		if fields := strings.Fields(line); !strings.Contains(line, "->") {
-			if err := setOption(&cfg, fields[0], fields[1:]); err != nil {
+			var err error
+			if fields[0] == "node" {
+				nodes, err = appendNode(nodes, fields[1:])
+			} else {
+				err = setOption(&cfg, fields[0], fields[1:])
+			}
+			if err != nil {
 				t.Fatalf("line %d: %v", i+1, err)
 			}
 			continue
@@ -118,7 +127,27 @@ func readServices(t *testing.T, text string) *rules.Ruleset {
 	for _, key := range order {
 		services = append(services, compiled[key])
 	}
-	return rules.NewRuleset(cfg, services)
+	return rules.NewRuleset(cfg, append(services, nodes...))
+}
+
+func appendNode(nodes []*rules.Compiled, fields []string) ([]*rules.Compiled, error) {
+	node := rules.Node{Family: map[string]rules.Family{"ipv4": rules.IPv4, "ipv6": rules.IPv6}[fields[0]]}
+	for _, s := range fields[1:] {
+		if p, err := netip.ParsePrefix(s); err == nil {
+			node.ServiceCIDRs = append(node.ServiceCIDRs, p)
+			continue
+		}
+		a, err := netip.ParseAddr(s)
+		if err != nil {
+			return nil, fmt.Errorf("read a node: %w", err)
+		}
+		node.NodePortIPs = append(node.NodePortIPs, a)
+	}
+	c, err := rules.CompileNode(node)
+	if err != nil {
+		return nil, fmt.Errorf("compile a node: %w", err)
+	}
+	return append(nodes, c), nil
 }
 
 func setOption(cfg *rules.Config, name string, values []string) error {
@@ -134,6 +163,12 @@ func setOption(cfg *rules.Config, name string, values []string) error {
 				return fmt.Errorf("read %s: %w", name, err)
 			}
 			cfg.ClusterCIDRs = append(cfg.ClusterCIDRs, p)
+		case name == "nodeports-everywhere":
+			cfg.NodePortsEverywhere = append(cfg.NodePortsEverywhere, map[string]rules.Family{"ipv4": rules.IPv4, "ipv6": rules.IPv6}[v])
+		case name == "pod-interface":
+			cfg.PodInterface = v
+		case name == "pod-interface-prefix":
+			cfg.PodInterfacePrefix = v
 		default:
 			return fmt.Errorf("unknown option %s %s", name, v)
 		}
@@ -158,7 +193,7 @@ func parseServicePort(line string) (rules.ServicePort, error) {
 			return sp, err
 		}
 	}
-	sp.Family = rules.FamilyOf(sp.Frontends[0].Addr.Addr())
+	sp.Family = rules.FamilyOf(sp.Frontends[len(sp.Frontends)-1].Addr.Addr())
 	for _, s := range strings.Fields(right) {
 		e, err := parseEndpoint(s)
 		if err != nil {
@@ -187,6 +222,13 @@ func parseFrontend(sp *rules.ServicePort, s string) error {
 		sp.Served = true
 		return nil
 	}
+	if affinity, ok := strings.CutPrefix(s, "affinity="); ok {
+		var err error
+		if sp.Affinity, err = time.ParseDuration(affinity); err != nil {
+			return fmt.Errorf("read the affinity: %w", err)
+		}
+		return nil
+	}
 	if ranges, ok := strings.CutPrefix(s, "from="); ok {
 		sp.Restricted = true
 		for _, r := range strings.FieldsFunc(ranges, func(c rune) bool { return c == ',' }) {
@@ -196,7 +238,7 @@ func parseFrontend(sp *rules.ServicePort, s string) error {
 	}
 	kind := rules.ClusterIP
 	if k, addr, ok := strings.Cut(s, "="); ok {
-		kind, s = map[string]rules.FrontendKind{"external": rules.ExternalIP, "lb": rules.LoadBalancerIP}[k], addr
+		kind, s = map[string]rules.FrontendKind{"external": rules.ExternalIP, "lb": rules.LoadBalancerIP, "nodeport": rules.NodePort}[k], addr
 	}
 	a, err := netip.ParseAddrPort(s)
 	if err != nil {

@@ -40,9 +40,9 @@ func (r *Ruleset) WriteJSON(w io.Writer) error {
 func (r *Ruleset) jsonTable(f Family) []object {
 	objects := []object{{"table": object{"family": f.Keyword(), "name": TableName}}}
 	elements := r.Elements(f)
-	for _, set := range Sets() {
+	for id, set := range r.Sets(f) {
 		n := 0
-		for n < len(elements) && elements[n].Set == set.ID {
+		for n < len(elements) && int(elements[n].Set) == id {
 			n++
 		}
 		objects = append(objects, object{set.Kind(): set.json(f, elements[:n])})
@@ -80,8 +80,11 @@ func (s Set) json(f Family, elements []Element) object {
 		o["map"] = DestAddr.typeName(f) + " . " + DestPort.typeName(f)
 	case NoValue:
 	}
-	if s.interval() {
+	switch {
+	case s.interval():
 		o["flags"] = []string{"interval"}
+	case s.Clients > 0:
+		o["flags"], o["size"] = []string{"timeout", "dynamic"}, s.Clients
 	}
 	if len(elements) > 0 {
 		list := make([]any, len(elements))
@@ -105,8 +108,8 @@ func (e Element) json() any {
 			parts = append(parts, e.Key.Port)
 		case Slot:
 			parts = append(parts, e.Key.Slot)
-		case SourceRange:
-			parts = append(parts, jsonPrefix(e.Key.Source))
+		case SourceRange, DestRange:
+			parts = append(parts, jsonPrefix(e.Key.Range))
 		}
 	}
 	key := concat(parts)
@@ -117,7 +120,7 @@ func (e Element) json() any {
 	case VerdictValue:
 		return []any{key, object{"goto": object{"target": e.Chain}}}
 	case EndpointValue:
-		return []any{key, concat([]any{e.Endpoint.Addr().String(), e.Endpoint.Port()})}
+		return []any{key, jsonAddrPort(e.Endpoint)}
 	default:
 		return key
 	}
@@ -139,15 +142,15 @@ func unwrapOne(list []any) any {
 	return list
 }
 
-func (r Rule) json(f Family) []object {
-	statements := make([]object, 0, len(r))
+func (r Rule) json(f Family) []any {
+	statements := make([]any, 0, len(r))
 	for _, s := range r {
 		statements = append(statements, jsonStatement(f, s))
 	}
 	return statements
 }
 
-func jsonStatement(f Family, s Statement) object {
+func jsonStatement(f Family, s Statement) any {
 	mark := object{"meta": object{"key": "mark"}}
 	switch s := s.(type) {
 	case MatchSet:
@@ -157,14 +160,18 @@ func jsonStatement(f Family, s Statement) object {
 			op = "!="
 		}
 		return jsonMatch(op, set.jsonKey(f, 0), "@"+set.Name)
-	case MatchSourceOutside:
-		return jsonMatch("!=", SourceAddr.json(f, 0), jsonPrefix(s.Prefix))
-	case MatchSourceType:
+	case MatchOutside:
+		return jsonMatch("!=", s.Field.json(f, 0), jsonPrefix(s.Prefix))
+	case MatchLocal:
 		op := "=="
 		if s.Not {
 			op = "!="
 		}
-		return jsonMatch(op, object{"fib": object{"result": "type", "flags": []string{"saddr"}}}, "local")
+		return jsonMatch(op, object{"fib": object{"result": "type", "flags": []string{s.Field.direction()}}}, "local")
+	case MatchNotFrom:
+		return jsonMatch("!=", object{"meta": object{"key": "iifname"}}, s.pattern())
+	case MatchProtocol:
+		return jsonMatch("==", L4Proto.json(f, 0), s.Protocol.String())
 	case MatchNew:
 		return jsonMatch("in", object{"ct": object{"key": "state"}}, "new")
 	case MatchDNATed:
@@ -177,11 +184,18 @@ func jsonStatement(f Family, s Statement) object {
 		return object{"mangle": object{"key": mark, "value": object{"^": []any{mark, s.Bit}}}}
 	case Dispatch:
 		set := s.Map.Set()
-		return object{"vmap": object{"key": set.jsonKey(f, 0), "data": "@" + set.Name}}
+		return object{"vmap": object{"key": set.jsonKey(f, s.Capacity), "data": "@" + set.Name}}
 	case DrawEndpoint:
 		set := s.Map.Set()
 		endpoint := object{"map": object{"key": set.jsonKey(f, s.Capacity), "data": "@" + set.Name}}
 		return object{"dnat": object{"family": f.Keyword(), "addr": endpoint}}
+	case RememberClient: // nft's JSON has nothing for it but the text
+		return string(appendStatement(nil, f, s))
+	case DNATRemembered:
+		endpoint := object{"map": object{"key": SourceAddr.json(f, 0), "data": "@" + s.Map}}
+		return object{"dnat": object{"family": f.Keyword(), "addr": endpoint}}
+	case DNAT:
+		return object{"dnat": object{"addr": s.Endpoint.Addr().String(), "port": s.Endpoint.Port()}}
 	case Masquerade:
 		return object{"masquerade": object{"flags": "fully-random"}}
 	case Reject:
@@ -195,6 +209,8 @@ func jsonStatement(f Family, s Statement) object {
 		panic(fmt.Sprintf("rules: statement %T has no JSON", s))
 	}
 }
+
+func jsonAddrPort(a netip.AddrPort) any { return concat([]any{a.Addr().String(), a.Port()}) }
 
 func jsonMatch(op string, left, right any) object {
 	return object{"match": object{"op": op, "left": left, "right": right}}
@@ -225,7 +241,7 @@ func (f Field) json(family Family, capacity uint32) object {
 	switch f {
 	case SourceAddr, SourceRange:
 		return payload(family.Keyword(), "saddr")
-	case DestAddr:
+	case DestAddr, DestRange:
 		return payload(family.Keyword(), "daddr")
 	case L4Proto:
 		return object{"meta": object{"key": "l4proto"}}

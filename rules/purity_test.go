@@ -19,7 +19,7 @@ import (
 func TestPackageIsPure(t *testing.T) {
 	allowed := []string{
 		"bufio", "cmp", "encoding/json", "errors", "fmt", "io", "maps", "math", "math/bits", "net/netip",
-		"slices", "strconv", "strings", "unicode", "unicode/utf8",
+		"crypto/sha256", "encoding/hex", "slices", "strconv", "strings", "time", "unicode", "unicode/utf8",
 	}
 	allowedInEncode := []string{
 		"encoding/binary", "fmt", "net/netip", "slices", "golang.org/x/sys/unix",
@@ -36,8 +36,13 @@ func TestPackageIsPure(t *testing.T) {
 			}
 		}
 		ast.Inspect(file, func(n ast.Node) bool {
-			if _, ok := n.(*ast.GoStmt); ok {
+			switch n := n.(type) {
+			case *ast.GoStmt:
 				t.Errorf("%s starts a goroutine", name)
+			case *ast.SelectorExpr: // durations are values, the time is not
+				if x, ok := n.X.(*ast.Ident); ok && x.Name == "time" && !slices.Contains([]string{"Duration", "Hour", "Minute", "Second"}, n.Sel.Name) {
+					t.Errorf("%s uses time.%s", name, n.Sel.Name)
+				}
 			}
 			return true
 		})

@@ -8,7 +8,7 @@ import (
 )
 
 // Ruleset is everything that the kernel should hold: the skeleton and what each
-// service port adds to it.
+// service port, and the node, adds to it.
 type Ruleset struct {
 	Config   Config
 	Services []*Compiled
@@ -42,19 +42,35 @@ func (r *Ruleset) Elements(f Family) []Element {
 	return slices.CompactFunc(elements, func(a, b Element) bool { return a.Compare(b) == 0 })
 }
 
+// Sets returns the sets and maps of a family's table: those that every table has, and
+// those of service ports, by name.
+func (r *Ruleset) Sets(f Family) []Set {
+	var own []Set
+	for _, c := range r.Services {
+		if c.Family == f {
+			own = append(own, c.OwnSets()...)
+		}
+	}
+	slices.SortFunc(own, func(a, b Set) int { return strings.Compare(a.Name, b.Name) })
+	return append(Sets(), own...)
+}
+
 // Chains returns the chains of a family's table, every chain after the ones that
-// it jumps to: the random chains that elements refer to, by name and capacity, and
-// the skeleton.
+// it jumps to: those of endpoints with session affinity, those of capacities, by name,
+// and the skeleton.
 func (r *Ruleset) Chains(f Family) []Chain {
+	var own []Chain
 	names := map[string]bool{}
 	for _, c := range r.Services {
 		if c.Family == f {
-			for _, name := range c.chains() {
+			for _, name := range c.slotChains() {
 				names[name] = true
 			}
+			own = append(own, c.OwnChains()...)
 		}
 	}
-	var chains []Chain
+	slices.SortFunc(own, func(a, b Chain) int { return strings.Compare(a.Name, b.Name) })
+	chains := own
 	for _, name := range slices.SortedFunc(maps.Keys(names), func(a, b string) int {
 		return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b))
 	}) {

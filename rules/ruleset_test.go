@@ -91,14 +91,21 @@ func TestChainsComeBeforeTheirUse(t *testing.T) {
 }
 
 func TestChainByName(t *testing.T) {
-	for _, endpoints := range []SetID{Endpoints, LocalEndpoints} {
+	for _, endpoints := range []SetID{
+		Endpoints, LocalEndpoints, NodePortEndpoints, LocalNodePortEndpoints,
+		AffinityEndpoints, LocalAffinityEndpoints, NodePortAffinityEndpoints, LocalNodePortAffinityEndpoints,
+	} {
 		for _, capacity := range []int{1, 2, 5, 1024} {
-			name := randomChainName(endpoints, capacity)
+			name := chainName(endpoints, capacity)
 			c, ok := ChainByName(name)
 			if !ok || c.Name != name || len(c.Rules) != tries(capacity)+1 {
 				t.Errorf("the chain %s is %+v, %t", name, c, ok)
 			}
-			if last := c.Rules[len(c.Rules)-1][0]; last != (DrawEndpoint{endpoints, 1}) {
+			var want Statement = DrawEndpoint{endpoints, 1}
+			if endpoints.Value() == VerdictValue {
+				want = Dispatch{endpoints, 1}
+			}
+			if last := c.Rules[len(c.Rules)-1][0]; last != want {
 				t.Errorf("the last rule of %s is %+v", name, last)
 			}
 		}

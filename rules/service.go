@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 )
@@ -32,6 +33,14 @@ func FamilyOf(a netip.Addr) Family {
 		return IPv4
 	}
 	return IPv6
+}
+
+// unspecified returns 0.0.0.0 or ::.
+func (f Family) unspecified() netip.Addr {
+	if f == IPv4 {
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
 }
 
 // String returns "IPv4" or "IPv6", as Kubernetes writes it in spec.ipFamilies.
@@ -108,6 +117,9 @@ func (k ServicePortKey) Compare(l ServicePortKey) int {
 
 // String returns the name and the family.
 func (k ServicePortKey) String() string {
+	if k.ServicePortName == (ServicePortName{}) {
+		return "the node itself (" + k.Family.String() + ")"
+	}
 	return k.ServicePortName.String() + " (" + k.Protocol.String() + ", " + k.Family.String() + ")"
 }
 
@@ -123,9 +135,12 @@ const (
 	ExternalIP
 	// LoadBalancerIP is an address of status.loadBalancer.ingress.
 	LoadBalancerIP
+	// NodePort is a port of the node's own addresses, of spec.ports.nodePort.
+	NodePort
 )
 
-// Frontend is an address and port that clients of a Service use.
+// Frontend is an address and port that clients of a Service use. A NodePort has the
+// unspecified address of its family: Node says which ones it is open on.
 type Frontend struct {
 	Kind FrontendKind
 	Addr netip.AddrPort
@@ -133,6 +148,9 @@ type Frontend struct {
 
 // External reports whether the external traffic policy applies to the frontend.
 func (f Frontend) External() bool { return f.Kind != ClusterIP }
+
+// MaxAffinity is the longest affinity: what the API server accepts, a day.
+const MaxAffinity = 24 * time.Hour
 
 // MaxWeight is the largest weight of an endpoint. Weights are 0..MaxWeight.
 const MaxWeight = 1000
@@ -167,6 +185,10 @@ type ServicePort struct {
 	// SourceRanges, which may overlap.
 	Restricted   bool
 	SourceRanges []netip.Prefix
+	// Affinity is for how long after its last new connection a client is sent to the same
+	// endpoint again (sessionAffinity ClientIP): whole seconds up to MaxAffinity, 0 for
+	// no affinity. What policy Cluster and policy Local remember is kept apart.
+	Affinity time.Duration
 	// Served is true if an endpoint serves anywhere in the cluster; it goes without
 	// saying if a list has one. A frontend without an endpoint that may be used drops
 	// packets then, since a client may have better luck on another node, and rejects
@@ -208,13 +230,13 @@ func (s ServicePort) validate() error {
 	errs := s.validateKey()
 	var prev netip.AddrPort
 	for _, f := range s.Frontends {
-		if err := s.validateAddr(f.Addr, prev); err != nil {
+		if err := s.validateFrontend(f, prev); err != nil {
 			errs = append(errs, fmt.Errorf("frontend %s: %w", f.Addr, err))
 		}
-		if f.Kind < ClusterIP || f.Kind > LoadBalancerIP {
-			errs = append(errs, fmt.Errorf("frontend %s: unknown kind %d", f.Addr, f.Kind))
-		}
 		prev = f.Addr
+	}
+	if s.Affinity < 0 || s.Affinity > MaxAffinity || s.Affinity%time.Second != 0 {
+		errs = append(errs, fmt.Errorf("an affinity of %s is not a number of seconds up to %s", s.Affinity, MaxAffinity))
 	}
 	errs = append(errs, s.validateEndpoints("endpoint", s.Endpoints)...)
 	errs = append(errs, s.validateEndpoints("local endpoint", s.LocalEndpoints)...)
@@ -273,6 +295,24 @@ func (s ServicePort) validateKey() []error {
 		errs = append(errs, fmt.Errorf("%s is not one of tcp, udp, sctp", s.Protocol))
 	}
 	return errs
+}
+
+func (s ServicePort) validateFrontend(f Frontend, prev netip.AddrPort) error {
+	if f.Kind < ClusterIP || f.Kind > NodePort {
+		return fmt.Errorf("unknown kind %d", f.Kind)
+	}
+	if f.Kind != NodePort {
+		return s.validateAddr(f.Addr, prev)
+	}
+	switch {
+	case f.Addr.Addr() != s.Family.unspecified():
+		return errors.New("a NodePort has no address of its own")
+	case f.Addr.Port() == 0:
+		return errors.New("port 0")
+	case f.Addr == prev:
+		return errors.New("listed twice")
+	}
+	return nil
 }
 
 // validateAddr checks the address of a frontend or endpoint; prev is the one that

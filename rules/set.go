@@ -21,6 +21,7 @@ const (
 	DestPort                     // th dport
 	Slot                         // numgen random mod <capacity>
 	SourceRange                  // ip saddr, compared with ranges
+	DestRange                    // ip daddr, compared with ranges
 )
 
 // ValueType is what the elements of a set map to.
@@ -33,8 +34,9 @@ const (
 	EndpointValue                  // a map to an address and a port
 )
 
-// SetID names one of our sets and maps. Their number is constant: whatever
-// depends on Services is an element.
+// SetID names one of the sets and maps that every table has. Their number is
+// constant: whatever depends on Services is an element. Only session affinity takes
+// maps beside these, see Compiled.OwnSets.
 type SetID uint8
 
 // The sets and maps, in the order in which they are printed and programmed.
@@ -42,6 +44,19 @@ const (
 	// ClusterIPs holds every ClusterIP, for the masquerade mark and for the
 	// reject of ports that no Service has.
 	ClusterIPs SetID = iota
+	// ServiceCIDRs holds the ranges from which ClusterIPs are allocated, for the drop of
+	// what goes to one that is not.
+	ServiceCIDRs
+	// NodePortIPs holds this node's addresses on which NodePorts are open.
+	NodePortIPs
+	// Firewalled holds the addresses of load balancers that only some sources may use.
+	Firewalled
+	// AllowedSources holds the ranges of these sources.
+	AllowedSources
+	// Hairpin holds the endpoints on this node, for packets that an endpoint
+	// sends to itself through a Service.
+	Hairpin
+
 	// NoEndpointsReject holds the frontends that no endpoint serves.
 	NoEndpointsReject
 	// NoEndpointsDrop holds the frontends of traffic policy Local that endpoints on
@@ -53,13 +68,6 @@ const (
 	// MasqueradeNodeIPs holds the external frontends of traffic policy Local, for
 	// packets of this node itself.
 	MasqueradeNodeIPs
-	// Firewalled holds the addresses of load balancers that only some sources may use.
-	Firewalled
-	// AllowedSources holds the ranges of these sources.
-	AllowedSources
-	// Hairpin holds the endpoints on this node, for packets that an endpoint
-	// sends to itself through a Service.
-	Hairpin
 	// ServiceIPs maps a frontend to the chain of its slot table's capacity.
 	ServiceIPs
 	// LocalServiceIPs does so for external frontends of traffic policy Local, for
@@ -69,16 +77,38 @@ const (
 	Endpoints
 	// LocalEndpoints does so for LocalServiceIPs.
 	LocalEndpoints
+	// AffinityEndpoints maps a slot of a frontend with session affinity to the chain of
+	// the endpoint in it.
+	AffinityEndpoints
+	// LocalAffinityEndpoints does so for LocalServiceIPs.
+	LocalAffinityEndpoints
+
+	// The same for NodePorts, in the same order: their keys have no address.
+	NoEndpointsRejectNodePorts
+	NoEndpointsDropNodePorts
+	MasqueradeNodePorts
+	MasqueradeNodeNodePorts
+	ServiceNodePorts
+	LocalServiceNodePorts
+	NodePortEndpoints
+	LocalNodePortEndpoints
+	NodePortAffinityEndpoints
+	LocalNodePortAffinityEndpoints
 
 	numSets
+
+	firstTwin    = NoEndpointsReject
+	firstForNode = NoEndpointsRejectNodePorts
 )
 
 // Set describes a set or map of the table.
 type Set struct {
-	ID    SetID
 	Name  string
 	Key   []Field
 	Value ValueType
+	// Clients is how many elements rules may add, each with a timeout; 0 if only we add
+	// elements.
+	Clients uint32
 }
 
 // Sets returns all sets and maps, indexed by SetID.
@@ -92,38 +122,79 @@ func Sets() []Set {
 
 // Set returns the description of the set.
 func (id SetID) Set() Set {
-	switch id {
-	case ClusterIPs:
-		return Set{ID: id, Name: "cluster-ips", Key: []Field{DestAddr}}
-	case NoEndpointsReject:
-		return Set{ID: id, Name: "no-endpoints-reject", Key: []Field{DestAddr, L4Proto, DestPort}}
-	case NoEndpointsDrop:
-		return Set{ID: id, Name: "no-endpoints-drop", Key: []Field{DestAddr, L4Proto, DestPort}}
-	case MasqueradeIPs:
-		return Set{ID: id, Name: "masquerade-ips", Key: []Field{DestAddr, L4Proto, DestPort}}
-	case MasqueradeNodeIPs:
-		return Set{ID: id, Name: "masquerade-node-ips", Key: []Field{DestAddr, L4Proto, DestPort}}
-	case Firewalled:
-		return Set{ID: id, Name: "firewalled", Key: []Field{DestAddr, L4Proto, DestPort}}
+	key := []Field{DestAddr, L4Proto, DestPort, Slot}
+	frontend := key[:3]
+	base, nodePort := id.twin()
+	if nodePort {
+		key, frontend = key[1:], frontend[1:]
+	}
+	switch base {
+	case ClusterIPs, NodePortIPs:
+		key = []Field{DestAddr}
+	case ServiceCIDRs:
+		key = []Field{DestRange}
 	case AllowedSources:
-		return Set{ID: id, Name: "allowed-sources", Key: []Field{DestAddr, L4Proto, DestPort, SourceRange}}
+		key = append(slices.Clone(frontend), SourceRange)
 	case Hairpin:
-		return Set{ID: id, Name: "hairpin", Key: []Field{SourceAddr, DestAddr, L4Proto, DestPort}}
-	case ServiceIPs:
-		return Set{ID: id, Name: "service-ips", Key: []Field{DestAddr, L4Proto, DestPort}, Value: VerdictValue}
-	case LocalServiceIPs:
-		return Set{ID: id, Name: "local-service-ips", Key: []Field{DestAddr, L4Proto, DestPort}, Value: VerdictValue}
-	case Endpoints:
-		return Set{ID: id, Name: "endpoints", Key: []Field{DestAddr, L4Proto, DestPort, Slot}, Value: EndpointValue}
-	case LocalEndpoints:
-		return Set{ID: id, Name: "local-endpoints", Key: []Field{DestAddr, L4Proto, DestPort, Slot}, Value: EndpointValue}
+		key = []Field{SourceAddr, DestAddr, L4Proto, DestPort}
+	case Endpoints, LocalEndpoints, AffinityEndpoints, LocalAffinityEndpoints: // the whole key
 	default:
-		panic(fmt.Sprintf("rules: no set %d", id))
+		key = frontend
+	}
+	return Set{Name: id.name(), Key: key, Value: id.Value()}
+}
+
+// Value returns the type of the set's values, Set().Value.
+func (id SetID) Value() ValueType {
+	base, _ := id.twin()
+	switch base {
+	case ServiceIPs, LocalServiceIPs, AffinityEndpoints, LocalAffinityEndpoints:
+		return VerdictValue
+	case Endpoints, LocalEndpoints:
+		return EndpointValue
+	default:
+		return NoValue
 	}
 }
 
+func (id SetID) name() string {
+	names := [numSets]string{
+		ClusterIPs: "cluster-ips", ServiceCIDRs: "service-cidrs", NodePortIPs: "nodeport-ips",
+		Firewalled: "firewalled", AllowedSources: "allowed-sources", Hairpin: "hairpin",
+
+		NoEndpointsReject: "no-endpoints-reject", NoEndpointsRejectNodePorts: "no-endpoints-reject-nodeports",
+		NoEndpointsDrop: "no-endpoints-drop", NoEndpointsDropNodePorts: "no-endpoints-drop-nodeports",
+		MasqueradeIPs: "masquerade-ips", MasqueradeNodePorts: "masquerade-nodeports",
+		MasqueradeNodeIPs: "masquerade-node-ips", MasqueradeNodeNodePorts: "masquerade-node-nodeports",
+		ServiceIPs: "service-ips", ServiceNodePorts: "service-nodeports",
+		LocalServiceIPs: "local-service-ips", LocalServiceNodePorts: "local-service-nodeports",
+		Endpoints: "endpoints", NodePortEndpoints: "nodeport-endpoints",
+		LocalEndpoints: "local-endpoints", LocalNodePortEndpoints: "local-nodeport-endpoints",
+		AffinityEndpoints: "affinity-endpoints", NodePortAffinityEndpoints: "nodeport-affinity-endpoints",
+		LocalAffinityEndpoints: "local-affinity-endpoints", LocalNodePortAffinityEndpoints: "local-nodeport-affinity-endpoints",
+	}
+	if id >= numSets {
+		panic(fmt.Sprintf("rules: no set %d", id))
+	}
+	return names[id]
+}
+
+// twin returns, for a set of NodePorts, its twin for frontends with an address, and
+// otherwise the set itself.
+func (id SetID) twin() (base SetID, nodePort bool) {
+	if id >= firstForNode && id < numSets {
+		return id - firstForNode + firstTwin, true
+	}
+	return id, false
+}
+
+// forNodePorts returns a set's twin for NodePorts.
+func (id SetID) forNodePorts() SetID { return id - firstTwin + firstForNode }
+
 // interval reports whether elements are ranges. Ranges must not overlap.
-func (s Set) interval() bool { return slices.Contains(s.Key, SourceRange) }
+func (s Set) interval() bool {
+	return slices.Contains(s.Key, SourceRange) || slices.Contains(s.Key, DestRange)
+}
 
 // Shared reports whether several service ports may want the same element.
 func (id SetID) Shared() bool { return id == ClusterIPs || id == Hairpin }

@@ -1,8 +1,8 @@
 package rules
 
 import (
-	"strconv"
-	"strings"
+	"net/netip"
+	"slices"
 )
 
 // Priorities of the base chains: those of kube-proxy, since other software on a
@@ -16,14 +16,13 @@ const (
 
 // Names of the regular chains of the skeleton.
 const (
-	chainServices     = "services"
-	chainMasquerading = "masquerading"
-	chainNoEndpoints  = "no-endpoints-check"
-	chainClusterIPs   = "cluster-ips-check"
-	chainFirewall     = "firewall-check"
-
-	randomChainPrefix      = "random-"
-	localRandomChainPrefix = "local-random-"
+	chainServices             = "services"
+	chainNodePorts            = "nodeports"
+	chainMasquerading         = "masquerading"
+	chainNoEndpoints          = "no-endpoints-check"
+	chainNoEndpointsNodePorts = "no-endpoints-nodeports-check"
+	chainClusterIPs           = "cluster-ips-check"
+	chainFirewall             = "firewall-check"
 )
 
 // Skeleton returns the chains that exist whatever Services there are, regular
@@ -36,7 +35,9 @@ func Skeleton(cfg Config, f Family) []Chain {
 	checkNoEndpoints := Rule{MatchNew{}, Jump{chainNoEndpoints}}
 	checkFirewall := Rule{MatchNew{}, Jump{chainFirewall}}
 	checkClusterIPs := Rule{MatchNew{}, Jump{chainClusterIPs}}
+	checkNodePorts := append(append(Rule{MatchNew{}}, toNodePorts(cfg, f)...), Jump{chainNoEndpointsNodePorts})
 	return []Chain{
+		{Name: chainNodePorts, Rules: nodePortRules(cfg, f)},
 		{Name: chainServices, Rules: serviceRules(cfg, f)},
 		{Name: chainMasquerading, Rules: []Rule{
 			{MatchMark{cfg.MasqueradeMark}, FlipMark{cfg.MasqueradeMark}, Masquerade{}},
@@ -46,7 +47,14 @@ func Skeleton(cfg Config, f Family) []Chain {
 			{MatchSet{Set: NoEndpointsReject}, Reject{}},
 			{MatchSet{Set: NoEndpointsDrop}, Drop{}},
 		}},
-		{Name: chainClusterIPs, Rules: []Rule{{MatchSet{Set: ClusterIPs}, Reject{}}}},
+		{Name: chainNoEndpointsNodePorts, Rules: []Rule{
+			{MatchSet{Set: NoEndpointsRejectNodePorts}, Reject{}},
+			{MatchSet{Set: NoEndpointsDropNodePorts}, Drop{}},
+		}},
+		{Name: chainClusterIPs, Rules: []Rule{
+			{MatchSet{Set: ClusterIPs}, Reject{}},
+			{MatchSet{Set: ServiceCIDRs}, Drop{}},
+		}},
 
 		{Name: chainFirewall, Rules: []Rule{
 			{MatchSet{Set: Firewalled}, MatchSet{Set: AllowedSources, Not: true}, Drop{}},
@@ -56,7 +64,7 @@ func Skeleton(cfg Config, f Family) []Chain {
 		base("filter-output-pre-dnat", FilterChain, Output, priorityPreDNAT, checkFirewall),
 		base("nat-prerouting", NATChain, Prerouting, priorityDNAT, Rule{Jump{chainServices}}),
 		base("nat-output", NATChain, Output, priorityDNAT, Rule{Jump{chainServices}}),
-		base("filter-input", FilterChain, Input, priorityFilter, checkNoEndpoints),
+		base("filter-input", FilterChain, Input, priorityFilter, checkNodePorts, checkNoEndpoints),
 		base("filter-forward", FilterChain, Forward, priorityFilter, checkNoEndpoints, checkClusterIPs),
 		base("filter-output", FilterChain, Output, priorityFilter, checkNoEndpoints, checkClusterIPs),
 		base("nat-postrouting", NATChain, Postrouting, prioritySNAT, Rule{Jump{chainMasquerading}}),
@@ -68,76 +76,77 @@ func Skeleton(cfg Config, f Family) []Chain {
 //
 //   - clients that are neither this node nor one of its pods, to external frontends
 //     of traffic policy Local: over the endpoints on this node, or nowhere;
-//   - all others, and all other frontends: over the endpoints of policy Cluster.
+//   - all others, and all other frontends: over the endpoints of policy Cluster;
+//   - packets to the node's own addresses that are to no frontend with an address:
+//     NodePorts.
 func serviceRules(cfg Config, f Family) []Rule {
 	var rules []Rule
-	outside, some := outsidePods(cfg, f)
+	outside, some := outsideNode(cfg, f)
 	if some {
-		rules = append(rules, append(append(Rule{MatchSourceType{Not: true}}, outside...), Dispatch{LocalServiceIPs}))
+		rules = append(rules, append(slices.Clone(outside), Dispatch{Map: LocalServiceIPs}))
 	}
 	mark := SetMark{cfg.MasqueradeMark}
 	switch {
 	case cfg.MasqueradeAll:
 		rules = append(rules, Rule{MatchSet{Set: ClusterIPs}, mark})
-	case some && len(outside) > 0:
-		rules = append(rules, append(append(Rule{MatchSet{Set: ClusterIPs}}, outside...), mark))
+	case some && len(notPods(cfg, f)) > 0:
+		rules = append(rules, append(append(Rule{MatchSet{Set: ClusterIPs}}, notPods(cfg, f)...), mark))
 	}
 	return append(rules,
 		Rule{MatchSet{Set: MasqueradeIPs}, mark},
-		Rule{MatchSourceType{}, MatchSet{Set: MasqueradeNodeIPs}, mark},
-		Rule{Dispatch{ServiceIPs}},
+		Rule{MatchLocal{Field: SourceAddr}, MatchSet{Set: MasqueradeNodeIPs}, mark},
+		Rule{Dispatch{Map: ServiceIPs}},
+		append(toNodePorts(cfg, f), Jump{chainNodePorts}),
 	)
 }
 
-// outsidePods returns the matches for clients that are no pods, none if pods are
-// not known by their address. It reports whether there can be such clients.
-func outsidePods(cfg Config, f Family) (matches Rule, some bool) {
+// nodePortRules returns the rules that do for NodePorts what serviceRules does for
+// frontends with an address.
+func nodePortRules(cfg Config, f Family) []Rule {
+	var rules []Rule
+	if outside, some := outsideNode(cfg, f); some {
+		rules = append(rules, append(outside, Dispatch{Map: LocalServiceNodePorts}))
+	}
+	mark := SetMark{cfg.MasqueradeMark}
+	return append(rules,
+		Rule{MatchSet{Set: MasqueradeNodePorts}, mark},
+		Rule{MatchLocal{Field: SourceAddr}, MatchSet{Set: MasqueradeNodeNodePorts}, mark},
+		Rule{Dispatch{Map: ServiceNodePorts}},
+	)
+}
+
+// toNodePorts returns the matches for packets to addresses on which NodePorts are open.
+// Loopback is never one: an answer to 127.0.0.1 cannot come from elsewhere.
+func toNodePorts(cfg Config, f Family) Rule {
+	if !slices.Contains(cfg.NodePortsEverywhere, f) {
+		return Rule{MatchSet{Set: NodePortIPs}}
+	}
+	loopback := netip.PrefixFrom(netip.IPv6Loopback(), 128)
+	if f == IPv4 {
+		loopback = netip.PrefixFrom(netip.AddrFrom4([4]byte{127}), 8)
+	}
+	return Rule{MatchLocal{Field: DestAddr}, MatchOutside{DestAddr, loopback}}
+}
+
+// outsideNode returns the matches for clients that are neither this node nor a pod. It
+// reports whether there can be such clients.
+func outsideNode(cfg Config, f Family) (matches Rule, some bool) {
+	matches = append(Rule{MatchLocal{Field: SourceAddr, Not: true}}, notPods(cfg, f)...)
+	return matches, !slices.ContainsFunc(cfg.clusterCIDRs(f), func(p netip.Prefix) bool { return p.Bits() == 0 })
+}
+
+// notPods returns the matches for clients that are no pods, none if it is not known
+// what is a pod.
+func notPods(cfg Config, f Family) Rule {
+	switch {
+	case cfg.PodInterface != "":
+		return Rule{MatchNotFrom{Interface: cfg.PodInterface}}
+	case cfg.PodInterfacePrefix != "":
+		return Rule{MatchNotFrom{Interface: cfg.PodInterfacePrefix, Prefix: true}}
+	}
+	var matches Rule
 	for _, p := range cfg.clusterCIDRs(f) {
-		if p.Bits() == 0 {
-			return nil, false
-		}
-		matches = append(matches, MatchSourceOutside{p})
+		matches = append(matches, MatchOutside{SourceAddr, p})
 	}
-	return matches, true
-}
-
-// RandomChain returns the chain that translates a packet to the endpoint in a
-// random filled slot of a table of the given capacity in a map, Endpoints or
-// LocalEndpoints: it draws until it hits one, and takes slot 0 after
-// tries(capacity) misses. With capacity 0 it does nothing: the packet goes on
-// untranslated.
-func RandomChain(endpoints SetID, capacity int) Chain {
-	draw := Rule{DrawEndpoint{endpoints, uint32(capacity)}}
-	c := Chain{Name: randomChainName(endpoints, capacity)}
-	for range tries(capacity) {
-		c.Rules = append(c.Rules, draw)
-	}
-	if capacity > 0 {
-		c.Rules = append(c.Rules, Rule{DrawEndpoint{endpoints, 1}})
-	}
-	return c
-}
-
-// ChainByName returns the chain that elements refer to by this name, which is
-// made when the first of them appears.
-func ChainByName(name string) (Chain, bool) {
-	endpoints := Endpoints
-	digits, ok := strings.CutPrefix(name, randomChainPrefix)
-	if !ok {
-		endpoints = LocalEndpoints
-		digits, ok = strings.CutPrefix(name, localRandomChainPrefix)
-	}
-	capacity, err := strconv.ParseUint(digits, 10, 31)
-	if !ok || err != nil || randomChainName(endpoints, int(capacity)) != name { // there is one way to write it
-		return Chain{}, false
-	}
-	return RandomChain(endpoints, int(capacity)), true
-}
-
-func randomChainName(endpoints SetID, capacity int) string {
-	prefix := randomChainPrefix
-	if endpoints == LocalEndpoints {
-		prefix = localRandomChainPrefix
-	}
-	return prefix + strconv.Itoa(capacity)
+	return matches
 }

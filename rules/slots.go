@@ -90,3 +90,10 @@ func (s Slots) place(table Slots, endpoints []Endpoint, missing []int) {
 		}
 	}
 }
+
+// endpoints returns the endpoints in the table, each once, sorted.
+func (s Slots) endpoints() []netip.AddrPort {
+	endpoints := slices.DeleteFunc(slices.Clone(s), func(a netip.AddrPort) bool { return !a.IsValid() })
+	slices.SortFunc(endpoints, netip.AddrPort.Compare)
+	return slices.Compact(endpoints)
+}

@@ -1,6 +1,9 @@
 package rules
 
-import "net/netip"
+import (
+	"net/netip"
+	"time"
+)
 
 // Statement is one statement of a rule: a match that decides whether the rest of
 // the rule is evaluated, or an action. Every type below says the nft syntax that
@@ -13,11 +16,25 @@ type (
 		Set SetID
 		Not bool
 	}
-	// MatchSourceOutside is `f saddr != prefix`.
-	MatchSourceOutside struct{ Prefix netip.Prefix }
-	// MatchSourceType is `fib saddr type local`, or with Not `fib saddr type != local`:
-	// whether the source is an address of this node.
-	MatchSourceType struct{ Not bool }
+	// MatchOutside is `f saddr != prefix`, or `f daddr != prefix`.
+	MatchOutside struct {
+		Field  Field // SourceAddr or DestAddr
+		Prefix netip.Prefix
+	}
+	// MatchLocal is `fib saddr type local` or `fib daddr type local`, or with Not
+	// `... type != local`: whether the address is one of this node.
+	MatchLocal struct {
+		Field Field // SourceAddr or DestAddr
+		Not   bool
+	}
+	// MatchNotFrom is `iifname != "interface"`, with Prefix `iifname != "interface*"`.
+	// Packets of this node itself come from no interface.
+	MatchNotFrom struct {
+		Interface string
+		Prefix    bool
+	}
+	// MatchProtocol is `meta l4proto protocol`.
+	MatchProtocol struct{ Protocol Protocol }
 	// MatchNew is `ct state new`.
 	MatchNew struct{}
 	// MatchDNATed is `ct status dnat`.
@@ -29,8 +46,12 @@ type (
 	// FlipMark is `meta mark set meta mark ^ bit`.
 	FlipMark struct{ Bit uint32 }
 	// Dispatch is `<key of the map> vmap @map`: goes on in the chain that the map
-	// says, if it has the key.
-	Dispatch struct{ Map SetID }
+	// says, if it has the key. If the key has a slot, that is `numgen random mod
+	// capacity`.
+	Dispatch struct {
+		Map      SetID
+		Capacity uint32
+	}
 	// DrawEndpoint is `dnat f to <key of the map> map @map`, where the key's slot
 	// is `numgen random mod capacity`: translates the destination to the endpoint
 	// in a random slot. An empty slot does not match, the next rule goes on.
@@ -38,6 +59,19 @@ type (
 		Map      SetID
 		Capacity uint32
 	}
+	// RememberClient is `update @map { f saddr timeout t : address . port }`: remembers
+	// the source with the endpoint, or if it is remembered already, whatever the
+	// endpoint, only renews that.
+	RememberClient struct {
+		Map      string
+		Endpoint netip.AddrPort
+		Timeout  time.Duration
+	}
+	// DNATRemembered is `dnat f to f saddr map @map`: translates the destination to the
+	// endpoint that the source is remembered with. It does not match if there is none.
+	DNATRemembered struct{ Map string }
+	// DNAT is `dnat to address:port`.
+	DNAT struct{ Endpoint netip.AddrPort }
 	// Masquerade is `masquerade fully-random`.
 	Masquerade struct{}
 	// Reject is `reject`: ICMP port unreachable, also for TCP, as kube-proxy
@@ -49,20 +83,25 @@ type (
 	Jump struct{ Chain string }
 )
 
-func (MatchSet) statement()           {}
-func (MatchSourceOutside) statement() {}
-func (MatchSourceType) statement()    {}
-func (MatchNew) statement()           {}
-func (MatchDNATed) statement()        {}
-func (MatchMark) statement()          {}
-func (SetMark) statement()            {}
-func (FlipMark) statement()           {}
-func (Dispatch) statement()           {}
-func (DrawEndpoint) statement()       {}
-func (Masquerade) statement()         {}
-func (Reject) statement()             {}
-func (Drop) statement()               {}
-func (Jump) statement()               {}
+func (MatchSet) statement()       {}
+func (MatchOutside) statement()   {}
+func (MatchLocal) statement()     {}
+func (MatchNotFrom) statement()   {}
+func (MatchProtocol) statement()  {}
+func (RememberClient) statement() {}
+func (DNATRemembered) statement() {}
+func (DNAT) statement()           {}
+func (MatchNew) statement()       {}
+func (MatchDNATed) statement()    {}
+func (MatchMark) statement()      {}
+func (SetMark) statement()        {}
+func (FlipMark) statement()       {}
+func (Dispatch) statement()       {}
+func (DrawEndpoint) statement()   {}
+func (Masquerade) statement()     {}
+func (Reject) statement()         {}
+func (Drop) statement()           {}
+func (Jump) statement()           {}
 
 // Rule is a sequence of statements.
 type Rule []Statement

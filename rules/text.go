@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/netip"
 	"strconv"
+	"time"
 )
 
 // This file says everything in nft syntax, as nft 1.0.6 and later read it.
@@ -22,7 +23,7 @@ func (f Family) Keyword() string {
 // own: nft infers it from an expression.
 func (f Field) typeName(family Family) string {
 	switch f {
-	case SourceAddr, SourceRange, DestAddr:
+	case SourceAddr, SourceRange, DestAddr, DestRange:
 		if family == IPv4 {
 			return "ipv4_addr"
 		}
@@ -41,7 +42,7 @@ func (f Field) expression(family Family, capacity uint32) string {
 	switch f {
 	case SourceAddr, SourceRange:
 		return family.Keyword() + " saddr"
-	case DestAddr:
+	case DestAddr, DestRange:
 		return family.Keyword() + " daddr"
 	case L4Proto:
 		return "meta l4proto"
@@ -76,7 +77,9 @@ func (s Set) Kind() string {
 // "type ipv4_addr . inet_proto . inet_service : verdict". A set with a slot in
 // its key is declared with typeof.
 func (s Set) AppendType(b []byte, f Family) []byte {
+	endpoint := DestAddr.typeName(f) + " . " + DestPort.typeName(f)
 	if s.Key[len(s.Key)-1] == Slot {
+		endpoint = DestAddr.expression(f, 0) + " . " + DestPort.expression(f, 0)
 		// Any capacity would do: all slot numbers are integers of 32 bits.
 		b = s.appendKeyExpression(append(b, "typeof "...), f, 2)
 	} else {
@@ -92,21 +95,23 @@ func (s Set) AppendType(b []byte, f Family) []byte {
 	case VerdictValue:
 		b = append(b, " : verdict"...)
 	case EndpointValue:
-		b = append(b, " : "...)
-		b = append(b, f.Keyword()...)
-		b = append(b, " daddr . th dport"...)
+		b = append(append(b, " : "...), endpoint...)
 	case NoValue:
 	}
 	return b
 }
 
-// Flags returns the flags with which the set is declared, such as "flags interval",
-// or nothing.
-func (s Set) Flags() string {
-	if s.interval() {
-		return "flags interval"
+// Options returns with what the set is declared beside its type, such as "flags
+// interval".
+func (s Set) Options() []string {
+	switch {
+	case s.interval():
+		return []string{"flags interval"}
+	case s.Clients > 0:
+		return []string{"size " + strconv.FormatUint(uint64(s.Clients), 10), "flags dynamic,timeout"}
+	default:
+		return nil
 	}
-	return ""
 }
 
 // AppendKey appends the element's key, such as "10.96.0.10 . tcp . 80".
@@ -126,8 +131,8 @@ func (e Element) appendKey(b []byte, set Set) []byte {
 			b = strconv.AppendUint(b, uint64(e.Key.Port), 10)
 		case Slot:
 			b = strconv.AppendUint(b, uint64(e.Key.Slot), 10)
-		case SourceRange:
-			b = appendPrefix(b, e.Key.Source)
+		case SourceRange, DestRange:
+			b = appendPrefix(b, e.Key.Range)
 		}
 	}
 	return b
@@ -191,13 +196,17 @@ func appendStatement(b []byte, f Family, s Statement) []byte {
 			b = append(b, " !="...)
 		}
 		return append(append(b, " @"...), set.Name...)
-	case MatchSourceOutside:
-		return fmt.Appendf(b, "%s saddr != %s", f.Keyword(), s.Prefix)
-	case MatchSourceType:
+	case MatchOutside:
+		return appendPrefix(fmt.Appendf(b, "%s != ", s.Field.expression(f, 0)), s.Prefix)
+	case MatchLocal:
 		if s.Not {
-			return append(b, "fib saddr type != local"...)
+			return fmt.Appendf(b, "fib %s type != local", s.Field.direction())
 		}
-		return append(b, "fib saddr type local"...)
+		return fmt.Appendf(b, "fib %s type local", s.Field.direction())
+	case MatchNotFrom:
+		return fmt.Appendf(b, "iifname != %q", s.pattern())
+	case MatchProtocol:
+		return fmt.Appendf(b, "meta l4proto %s", s.Protocol)
 	case MatchNew:
 		return append(b, "ct state new"...)
 	case MatchDNATed:
@@ -210,11 +219,18 @@ func appendStatement(b []byte, f Family, s Statement) []byte {
 		return fmt.Appendf(b, "meta mark set meta mark ^ %#08x", s.Bit)
 	case Dispatch:
 		set := s.Map.Set()
-		return append(append(set.appendKeyExpression(b, f, 0), " vmap @"...), set.Name...)
+		return append(append(set.appendKeyExpression(b, f, s.Capacity), " vmap @"...), set.Name...)
 	case DrawEndpoint:
 		set := s.Map.Set()
 		b = append(append(append(b, "dnat "...), f.Keyword()...), " to "...)
 		return append(append(set.appendKeyExpression(b, f, s.Capacity), " map @"...), set.Name...)
+	case RememberClient:
+		b = fmt.Appendf(b, "update @%s { %s timeout %s : ", s.Map, SourceAddr.expression(f, 0), durationText(s.Timeout))
+		return append(appendAddrPort(b, s.Endpoint), " }"...)
+	case DNATRemembered:
+		return fmt.Appendf(b, "dnat %s to %s map @%s", f.Keyword(), SourceAddr.expression(f, 0), s.Map)
+	case DNAT:
+		return fmt.Appendf(b, "dnat to %s", s.Endpoint)
 	case Masquerade:
 		return append(b, "masquerade fully-random"...)
 	case Reject:
@@ -226,6 +242,37 @@ func appendStatement(b []byte, f Family, s Statement) []byte {
 	default:
 		panic(fmt.Sprintf("rules: statement %T has no text", s))
 	}
+}
+
+// durationText returns whole seconds as nft prints them, such as "4h30m".
+func durationText(d time.Duration) string {
+	var text string
+	for _, unit := range []struct {
+		length time.Duration
+		name   string
+	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}} {
+		if n := d / unit.length; n > 0 {
+			text += strconv.FormatInt(int64(n), 10) + unit.name
+			d -= n * unit.length
+		}
+	}
+	return text
+}
+
+// direction returns the word for the field in a fib expression: "saddr" or "daddr".
+func (f Field) direction() string {
+	if f == SourceAddr {
+		return "saddr"
+	}
+	return "daddr"
+}
+
+// pattern returns the names of interfaces in nft syntax, where * stands for any end.
+func (s MatchNotFrom) pattern() string {
+	if s.Prefix {
+		return s.Interface + "*"
+	}
+	return s.Interface
 }
 
 // AppendText appends the hook as it stands in a base chain's declaration.
@@ -251,12 +298,12 @@ func (r *Ruleset) writeTable(out *bufio.Writer, f Family) {
 	var line []byte
 	_, _ = fmt.Fprintf(out, "table %s %s {\n", f.Keyword(), TableName)
 	elements := r.Elements(f)
-	for _, set := range Sets() {
+	for id, set := range r.Sets(f) {
 		_, _ = fmt.Fprintf(out, "\t%s %s {\n\t\t%s\n", set.Kind(), set.Name, set.AppendType(line[:0], f))
-		if flags := set.Flags(); flags != "" {
-			_, _ = fmt.Fprintf(out, "\t\t%s\n", flags)
+		for _, option := range set.Options() {
+			_, _ = fmt.Fprintf(out, "\t\t%s\n", option)
 		}
-		for first := true; len(elements) > 0 && elements[0].Set == set.ID; elements = elements[1:] {
+		for first := true; len(elements) > 0 && int(elements[0].Set) == id; elements = elements[1:] {
 			line = append(line[:0], ",\n\t\t\t     "...)
 			if first {
 				line = append(line[:0], "\t\telements = { "...)
@@ -264,7 +311,7 @@ func (r *Ruleset) writeTable(out *bufio.Writer, f Family) {
 			first = false
 			line = elements[0].appendText(line, set)
 			_, _ = out.Write(line)
-			if len(elements) == 1 || elements[1].Set != set.ID {
+			if len(elements) == 1 || int(elements[1].Set) != id {
 				_, _ = out.WriteString(" }\n")
 			}
 		}

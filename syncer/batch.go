@@ -17,6 +17,7 @@ const (
 	FlushSet                       // flush set, flush map
 	DeleteSet                      // delete set, delete map
 	AddChain                       // add chain, without its rules
+	FlushChain                     // flush chain: deletes its rules
 	DeleteChain                    // delete chain
 	AddRule                        // add rule, at the end of the chain
 	AddElements                    // add element
@@ -28,8 +29,9 @@ const (
 type Op struct {
 	Verb     Verb
 	Family   rules.Family
-	Set      rules.SetID     // AddSet, AddElements, DeleteElements
-	Name     string          // FlushSet, DeleteSet, DeleteChain, AddRule (the chain)
+	Decl     rules.Set       // AddSet
+	Set      rules.SetID     // AddElements, DeleteElements
+	Name     string          // FlushSet, DeleteSet, FlushChain, DeleteChain, AddRule (the chain)
 	IsMap    bool            // FlushSet, DeleteSet: which word nft wants
 	Chain    rules.Chain     // AddChain
 	Rule     rules.Rule      // AddRule
@@ -128,12 +130,15 @@ func (b *Batch) add(op Op) {
 	case AddElements, DeleteElements:
 		b.counts.Elements += len(op.Elements)
 		perElement := elementBytes + endpointBytes
-		if op.Set.Set().Value == rules.VerdictValue {
+		if op.Set.Value() == rules.VerdictValue {
 			b.counts.Verdicts += len(op.Elements)
 			perElement = elementBytes + chainBytes
 		}
-		if op.Set == rules.AllowedSources {
+		switch op.Set { //nolint:exhaustive // the others have single keys
+		case rules.AllowedSources:
 			perElement += rangeBytes
+		case rules.ServiceCIDRs: // two messages
+			perElement *= 2
 		}
 		b.size.Bytes += len(op.Elements) * perElement
 		for _, e := range op.Elements {
@@ -170,10 +175,10 @@ func (op Op) appendText(b []byte) []byte {
 	case FlushTable:
 		return fmt.Appendf(b, "flush table %s", table)
 	case AddSet:
-		set := op.Set.Set()
+		set := op.Decl
 		b = fmt.Appendf(b, "add %s %s %s { %s; ", set.Kind(), table, set.Name, set.AppendType(nil, op.Family))
-		if flags := set.Flags(); flags != "" {
-			b = append(b, flags+"; "...)
+		for _, option := range set.Options() {
+			b = append(b, option+"; "...)
 		}
 		return append(b, '}')
 	case FlushSet:
@@ -186,6 +191,8 @@ func (op Op) appendText(b []byte) []byte {
 			b = append(op.Chain.Base.AppendText(append(b, " { "...)), " }"...)
 		}
 		return b
+	case FlushChain:
+		return fmt.Appendf(b, "flush chain %s %s", table, op.Name)
 	case DeleteChain:
 		return fmt.Appendf(b, "delete chain %s %s", table, op.Name)
 	case AddRule:

@@ -48,8 +48,8 @@ func TestKernelContract(t *testing.T) {
 		return rules.Element{Set: rules.Endpoints, Key: key(1, slot), Endpoint: addrPort(f, 244, endpoint, 80)}
 	}
 	table := syncer.Op{Verb: syncer.AddTable, Family: f}
-	endpoints := syncer.Op{Verb: syncer.AddSet, Family: f, Set: rules.Endpoints}
-	verdicts := syncer.Op{Verb: syncer.AddSet, Family: f, Set: rules.ServiceIPs}
+	endpoints := syncer.Op{Verb: syncer.AddSet, Family: f, Decl: rules.Endpoints.Set()}
+	verdicts := syncer.Op{Verb: syncer.AddSet, Family: f, Decl: rules.ServiceIPs.Set()}
 	add := func(e ...rules.Element) syncer.Op {
 		return syncer.Op{Verb: syncer.AddElements, Family: f, Set: e[0].Set, Elements: e}
 	}
@@ -66,10 +66,10 @@ func TestKernelContract(t *testing.T) {
 	dispatch := rules.Element{Set: rules.ServiceIPs, Key: key(1, 0), Chain: "random-1"}
 	draw := rules.DrawEndpoint{Map: rules.Endpoints, Capacity: 1}
 
-	firewall := syncer.Op{Verb: syncer.AddSet, Family: f, Set: rules.AllowedSources}
+	firewall := syncer.Op{Verb: syncer.AddSet, Family: f, Decl: rules.AllowedSources.Set()}
 	source := func(prefix string) rules.Element {
 		k := key(1, 0)
-		k.Source = netip.MustParsePrefix(prefix)
+		k.Range = netip.MustParsePrefix(prefix)
 		return rules.Element{Set: rules.AllowedSources, Key: k}
 	}
 	base := batch(table, endpoints, verdicts, chain("random-1"), chain("services"),
@@ -195,7 +195,7 @@ func TestProbeNamesWhatIsMissing(t *testing.T) {
 	}{
 		"nf_tables":    {fakeKernel{stateErr: &syncer.Error{Op: "list", Cause: syncer.Refused, Err: syscall.EOPNOTSUPP}}, "the kernel has no nf_tables"},
 		"privileges":   {fakeKernel{stateErr: &syncer.Error{Op: "list", Cause: syncer.Forbidden, Err: syscall.EPERM}}, "forbidden"},
-		"maps":         {lacks(func(op syncer.Op) bool { return op.Verb == syncer.AddSet && op.Set == rules.Endpoints }), `cannot do "add map ip nftproxy endpoints`},
+		"maps":         {lacks(func(op syncer.Op) bool { return op.Verb == syncer.AddSet && op.Decl.Name == "endpoints" }), `cannot do "add map ip nftproxy endpoints`},
 		"nat chains":   {lacks(func(op syncer.Op) bool { return op.Verb == syncer.AddChain && op.Chain.Name == "nat-output" }), `cannot do "add chain ip nftproxy nat-output`},
 		"numgen":       {lacksStatement(func(s rules.Statement) bool { _, ok := s.(rules.DrawEndpoint); return ok }), "numgen random mod 2 map @endpoints"},
 		"masquerading": {lacksStatement(func(s rules.Statement) bool { _, ok := s.(rules.Masquerade); return ok }), "masquerade fully-random"},

@@ -29,7 +29,7 @@ type memoryChain struct {
 }
 
 type memorySet struct {
-	id       rules.SetID
+	decl     rules.Set
 	elements map[rules.Key]rules.Element
 }
 
@@ -45,7 +45,7 @@ func (m *Memory) State(_ context.Context, families []rules.Family) (State, error
 		}
 		ts := TableState{Chains: map[string]*rules.Hook{}, Sets: map[string]bool{}}
 		for name, s := range t.sets {
-			ts.Sets[name] = s.id.Set().Value != rules.NoValue
+			ts.Sets[name] = s.decl.Value != rules.NoValue
 		}
 		for name, c := range t.chains {
 			ts.Chains[name] = c.base
@@ -121,7 +121,7 @@ func (t *memoryTable) clone() *memoryTable {
 		c.chains[name] = &memoryChain{base: chain.base, rules: slices.Clone(chain.rules)}
 	}
 	for name, s := range t.sets {
-		c.sets[name] = &memorySet{id: s.id, elements: maps.Clone(s.elements)}
+		c.sets[name] = &memorySet{decl: s.decl, elements: maps.Clone(s.elements)}
 	}
 	return c
 }
@@ -133,11 +133,14 @@ func (t *memoryTable) apply(op Op) error {
 			c.rules = nil
 		}
 	case AddSet:
-		name := op.Set.Set().Name
-		if _, ok := t.sets[name]; ok {
-			return errExists("set", name)
+		name := op.Decl.Name
+		if s, ok := t.sets[name]; ok { // the same set again is taken
+			if !sameSet(s.decl, op.Decl) {
+				return errExists("set", name)
+			}
+			break
 		}
-		t.sets[name] = &memorySet{id: op.Set, elements: map[rules.Key]rules.Element{}}
+		t.sets[name] = &memorySet{decl: op.Decl, elements: map[rules.Key]rules.Element{}}
 	case FlushSet:
 		s, ok := t.sets[op.Name]
 		if !ok {
@@ -157,6 +160,12 @@ func (t *memoryTable) apply(op Op) error {
 			return errExists("chain", op.Chain.Name)
 		}
 		t.chains[op.Chain.Name] = &memoryChain{base: op.Chain.Base}
+	case FlushChain:
+		c, ok := t.chains[op.Name]
+		if !ok {
+			return errMissing("chain", op.Name)
+		}
+		c.rules = nil
 	case DeleteChain:
 		return t.deleteChain(op.Name)
 	case AddRule:
@@ -210,13 +219,13 @@ func (t *memoryTable) addElements(op Op) error {
 		} else if ok {
 			continue
 		}
-		if op.Set == rules.AllowedSources && s.overlaps(e.Key) {
+		if e.Key.Range.IsValid() && s.overlaps(e.Key) {
 			return errExists("range that overlaps", string(e.AppendKey(nil)))
 		}
-		if e.Set != op.Set || e.Key.Addr.Is4() != (op.Family == rules.IPv4) {
+		if e.Set != op.Set || !fits(e.Key, op.Family) {
 			return fmt.Errorf("element %s does not fit", e.AppendText(nil))
 		}
-		if op.Set.Set().Value == rules.VerdictValue && t.chains[e.Chain] == nil {
+		if op.Set.Value() == rules.VerdictValue && t.chains[e.Chain] == nil {
 			return errMissing("chain", e.Chain)
 		}
 		s.elements[e.Key] = e
@@ -224,11 +233,20 @@ func (t *memoryTable) addElements(op Op) error {
 	return nil
 }
 
-// overlaps reports whether a range of sources overlaps another one for the same
+// fits reports whether the addresses in a key are of the family.
+func fits(k rules.Key, f rules.Family) bool {
+	return (!k.Addr.IsValid() || rules.FamilyOf(k.Addr) == f) && (!k.Range.IsValid() || rules.FamilyOf(k.Range.Addr()) == f)
+}
+
+func sameSet(a, b rules.Set) bool {
+	return a.Value == b.Value && a.Clients == b.Clients && slices.Equal(a.Key, b.Key)
+}
+
+// overlaps reports whether a range of addresses overlaps another one for the same
 // frontend.
 func (s *memorySet) overlaps(k rules.Key) bool {
 	for l := range s.elements {
-		if l.Addr == k.Addr && l.Protocol == k.Protocol && l.Port == k.Port && l.Source.Overlaps(k.Source) {
+		if l.Addr == k.Addr && l.Protocol == k.Protocol && l.Port == k.Port && l.Range.Overlaps(k.Range) {
 			return true
 		}
 	}
@@ -258,6 +276,10 @@ func setOf(s rules.Statement) (string, bool) {
 		return s.Map.Set().Name, true
 	case rules.DrawEndpoint:
 		return s.Map.Set().Name, true
+	case rules.RememberClient:
+		return s.Map, true
+	case rules.DNATRemembered:
+		return s.Map, true
 	default:
 		return "", false
 	}

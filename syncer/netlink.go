@@ -240,7 +240,7 @@ func (k *Netlink) encode(op Op) error {
 	case FlushTable:
 		k.conn.FlushTable(table)
 	case AddSet:
-		set := op.Set.Set().Encode(op.Family)
+		set := op.Decl.Encode(op.Family)
 		set.Table = table
 		return k.conn.AddSet(set, nil)
 	case FlushSet:
@@ -251,6 +251,8 @@ func (k *Netlink) encode(op Op) error {
 		chain := op.Chain.Encode(op.Family)
 		chain.Table = table
 		k.conn.AddChain(chain)
+	case FlushChain:
+		k.conn.FlushChain(&nftables.Chain{Table: table, Name: op.Name})
 	case DeleteChain:
 		k.conn.DelChain(&nftables.Chain{Table: table, Name: op.Name})
 	case AddRule:

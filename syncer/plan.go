@@ -243,7 +243,7 @@ func (p *planner) addShared(pl *plan, m *mirror) {
 // addChains adds the chains that new elements refer to and that do not exist yet.
 func (p *planner) addChains(pl *plan, m *mirror) {
 	for g, parts := range p.groups {
-		if g.verb != AddElements || g.set.Set().Value != rules.VerdictValue {
+		if g.verb != AddElements || g.set.Value() != rules.VerdictValue {
 			continue
 		}
 		for _, part := range parts {

@@ -88,21 +88,21 @@ func missing(ctx context.Context, cfg rules.Config, kernel prober) string {
 		b := &Batch{}
 		b.Add(Op{Verb: AddTable, Family: f})
 		for _, set := range rules.Sets() {
-			op := Op{Verb: AddSet, Family: f, Set: set.ID}
+			op := Op{Verb: AddSet, Family: f, Decl: set}
 			b.Add(op)
 			if kernel.Check(ctx, b) != nil {
 				return string(op.appendText(nil))
 			}
 		}
 		skeleton := rules.Skeleton(cfg, f)
-		for _, c := range append(skeleton, rules.RandomChain(rules.Endpoints, 2)) {
+		for _, c := range append(skeleton, rules.SlotChain(rules.Endpoints, 2)) {
 			op := Op{Verb: AddChain, Family: f, Chain: rules.Chain{Name: c.Name, Base: c.Base}}
 			b.Add(op)
 			if kernel.Check(ctx, b) != nil {
 				return string(op.appendText(nil))
 			}
 		}
-		for _, c := range append(skeleton, rules.RandomChain(rules.Endpoints, 2)) {
+		for _, c := range append(skeleton, rules.SlotChain(rules.Endpoints, 2)) {
 			for _, rule := range c.Rules {
 				b.Add(Op{Verb: AddRule, Family: f, Name: c.Name, Rule: rule})
 				if kernel.Check(ctx, b) != nil {

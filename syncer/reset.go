@@ -21,7 +21,7 @@ func resetBatch(cfg rules.Config, state State) *Batch {
 			b.Add(Op{Verb: AddTable, Family: f})
 		}
 		for _, set := range rules.Sets() {
-			b.Add(Op{Verb: AddSet, Family: f, Set: set.ID})
+			b.Add(Op{Verb: AddSet, Family: f, Decl: set})
 		}
 		for _, c := range chains {
 			if hook, ok := table.Chains[c.Name]; !ok || !sameHook(hook, c.Base) {

@@ -18,7 +18,8 @@ func (ns *NS) Listing(tb testing.TB) []string {
 // Normalize takes what `nft -j` prints and returns one line an object, without
 // what may differ between equal rulesets: handles, nft's version, the order of
 // sets, chains and elements, and the name of the type of a slot number, which is
-// "integer" where nft made the set with typeof and "mark" where we did.
+// "integer" where nft made the set with typeof and "mark" where we did, and the flag
+// "dynamic", which nft 1.0.6 knows and does not print in JSON.
 // The order of rules within a chain stays.
 func Normalize(tb testing.TB, text []byte) []string {
 	tb.Helper()
@@ -52,6 +53,9 @@ func Normalize(tb testing.TB, text []byte) []string {
 func normalizeSet(tb testing.TB, o map[string]any) {
 	if types, ok := o["type"].([]any); ok && types[len(types)-1] == "integer" {
 		types[len(types)-1] = "mark"
+	}
+	if flags, ok := o["flags"].([]any); ok {
+		o["flags"] = slices.DeleteFunc(flags, func(f any) bool { return f == "dynamic" })
 	}
 	elements, ok := o["elem"].([]any)
 	if !ok {
