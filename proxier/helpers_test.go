@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unique"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -73,8 +74,15 @@ func (s *Service) at(seconds int64) *Service {
 	return s
 }
 
+func (s *Service) weigh(weights ...Weight) *Service {
+	s.Weights = weights
+	return s
+}
+
 // newSlice makes a slice of a Service with one port. Endpoints are addresses, each
-// followed by letters: l local, n not ready, t terminating, d not serving.
+// followed by letters: l local, n not ready, t terminating, d not serving; then by what
+// else is said of it: for-node=here or for-node=elsewhere, for-zones=a,b, zone=, node=
+// and pod=.
 func newSlice(tb testing.TB, name, service, slicePort string, endpoints ...string) *EndpointSlice {
 	tb.Helper()
 	s := &EndpointSlice{
@@ -82,15 +90,42 @@ func newSlice(tb testing.TB, name, service, slicePort string, endpoints ...strin
 		Ports: []Port{port(tb, slicePort)},
 	}
 	for _, text := range endpoints {
-		addr, flags, _ := strings.Cut(text, " ")
+		addr, rest, _ := strings.Cut(text, " ")
+		flags, attributes := "", map[string]string{}
+		for _, word := range strings.Fields(rest) {
+			if name, value, found := strings.Cut(word, "="); found {
+				attributes[name] = value
+			} else {
+				flags += word
+			}
+		}
 		e := SliceEndpoint{
 			Addr: netip.MustParseAddr(addr), Local: strings.Contains(flags, "l"), Ready: !strings.ContainsAny(flags, "nt"),
 			Serving: !strings.ContainsAny(flags, "d"), Terminating: strings.Contains(flags, "t"),
+			NodeHinted: attributes["for-node"] != "", HintsHere: attributes["for-node"] == "here",
+			ZoneHints: said(attributes["for-zones"]), Zone: said(attributes["zone"]), Node: said(attributes["node"]), Pod: attributes["pod"],
 		}
 		s.Family = rules.FamilyOf(e.Addr)
 		s.Endpoints = append(s.Endpoints, e)
 	}
 	return s
+}
+
+// said returns the handle of a text, the zero one for none.
+func said(text string) (h unique.Handle[string]) {
+	if text != "" {
+		h = unique.Make(text)
+	}
+	return h
+}
+
+// inZone is the change to a node in a zone, with addresses separated by spaces.
+func inZone(zone, addrs string) Changes {
+	node := &Node{Name: "here", Zone: zone}
+	for _, a := range strings.Fields(addrs) {
+		node.Addrs = append(node.Addrs, netip.MustParseAddr(a))
+	}
+	return Changes{Node: &NodeChange{node}}
 }
 
 func services(list ...*Service) (c Changes) {

@@ -112,13 +112,6 @@ func (s *Service) sameWays(t *Service) bool {
 		s.Affinity == t.Affinity && slices.Equal(s.Weights, t.Weights)
 }
 
-// external reports whether the Service has an external address of the family.
-func (s *Service) external(f rules.Family) bool {
-	return slices.ContainsFunc(s.Addrs, func(a ServiceAddr) bool {
-		return a.Kind != rules.ClusterIP && rules.FamilyOf(a.Addr) == f
-	})
-}
-
 // Equal reports whether nothing that the proxy uses differs.
 func (s *EndpointSlice) Equal(t *EndpointSlice) bool {
 	return s.Name == t.Name && s.Service == t.Service && s.Family == t.Family && s.Weight == t.Weight &&

@@ -1,6 +1,7 @@
 package proxier
 
 import (
+	"iter"
 	"net/netip"
 	"slices"
 
@@ -18,62 +19,90 @@ func (t *Tracker) resolve(key rules.ServicePortKey) *rules.ServicePort {
 	}
 	service := entry.service
 	sp := &rules.ServicePort{ServicePortKey: key, InternalLocal: service.InternalLocal, ExternalLocal: service.ExternalLocal}
-	sp.Restricted = service.Restricted
-	for _, p := range service.SourceRanges {
-		if rules.FamilyOf(p.Addr()) != key.Family {
+	known, external := false, false
+	for p, f := range service.frontends(key.Family) {
+		if p.Name != key.Port || p.Protocol != key.Protocol {
 			continue
 		}
-		if p.Bits() == 0 {
-			sp.Restricted, sp.SourceRanges = false, nil // everybody
-			break
-		}
-		sp.SourceRanges = append(sp.SourceRanges, p)
-	}
-	known := false
-	for _, addr := range service.Addrs {
-		if rules.FamilyOf(addr.Addr) != key.Family {
-			continue
-		}
-		for _, p := range service.Ports {
-			if p.Name != key.Port || p.Protocol != key.Protocol {
-				continue
-			}
-			known = true
-			f := rules.Frontend{Kind: addr.Kind, Addr: netip.AddrPortFrom(addr.Addr, p.Number)}
-			if owner, _ := t.claims.owner(frontend{f.Addr, key.Protocol}); owner == key {
-				sp.Frontends = append(sp.Frontends, f)
-			}
+		known, external = true, external || f.External()
+		if owner, _ := t.claims.owner(frontend{f.Addr, key.Protocol}); owner == key {
+			sp.Frontends = append(sp.Frontends, f)
 		}
 	}
 	if !known {
 		return nil
 	}
-	candidates := entry.candidates(key)
+	sp.SourceRanges, sp.Restricted = service.sources(key.Family, t.nodeIPs[key.Family])
+	candidates := entry.candidates(key, t.zone)
 	if key.Protocol != rules.TCP {
 		sp.Serving = serving(candidates)
 	}
-	resolveEndpoints(sp, candidates, service.external(key.Family))
+	resolveEndpoints(sp, candidates, external)
 	return sp
 }
 
-// resolveEndpoints fills in the endpoints that the traffic policies need. It uses up
-// all.
+// frontends returns the addresses of a family that clients use, each with its port.
+func (s *Service) frontends(family rules.Family) iter.Seq2[Port, rules.Frontend] {
+	return func(yield func(Port, rules.Frontend) bool) {
+		for _, addr := range s.Addrs {
+			if rules.FamilyOf(addr.Addr) != family {
+				continue
+			}
+			for _, p := range s.Ports {
+				if !yield(p, rules.Frontend{Kind: addr.Kind, Addr: netip.AddrPortFrom(addr.Addr, p.Number)}) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// sources returns which sources of a family may use the load-balancer IPs of a
+// Service, and false if all may. If the node may, so may the load-balancer IPs
+// themselves: what a node sends to an address that it has itself comes from there.
+func (s *Service) sources(f rules.Family, nodeIP netip.Addr) (ranges []netip.Prefix, restricted bool) {
+	if !s.Restricted {
+		return nil, false
+	}
+	node := false
+	for _, p := range s.SourceRanges {
+		if rules.FamilyOf(p.Addr()) != f {
+			continue
+		}
+		if p.Bits() == 0 {
+			return nil, false
+		}
+		ranges = append(ranges, p)
+		node = node || p.Contains(nodeIP)
+	}
+	for _, a := range s.Addrs {
+		if node && a.Kind == rules.LoadBalancerIP && rules.FamilyOf(a.Addr) == f {
+			ranges = append(ranges, netip.PrefixFrom(a.Addr, a.Addr.BitLen()))
+		}
+	}
+	return ranges, true
+}
+
+// resolveEndpoints fills in the endpoints that the traffic policies need. Topology
+// counts under policy Cluster only: under policy Local there is nothing nearer.
 func resolveEndpoints(sp *rules.ServicePort, all []candidate, external bool) {
-	endpoints := usable(all)
-	sp.Served = len(endpoints) > 0
+	anywhere := usable(all)
+	sp.Served = len(anywhere) > 0
 	if !sp.InternalLocal || external {
-		sp.Endpoints = endpoints
+		sp.Endpoints = endpoints(near(anywhere))
 	}
 	if sp.InternalLocal || sp.ExternalLocal && external {
-		sp.LocalEndpoints = usable(slices.DeleteFunc(all, func(c candidate) bool { return !c.Local }))
+		sp.LocalEndpoints = endpoints(usable(filter(all, func(c candidate) bool { return c.local })))
 	}
 }
 
 // candidate is an endpoint of a service port with its conditions.
 type candidate struct {
-	SliceEndpoint
 	addr   netip.AddrPort
 	weight uint16
+	// The same as those of SliceEndpoint.
+	local, ready, serving, terminating bool
+	nodeHint, zoneHint                 hint
 }
 
 // better reports whether a describes the endpoint's state better than b, if an
@@ -82,22 +111,26 @@ type candidate struct {
 // on until two are equal, so that the order of slices never matters.
 func (a candidate) better(b candidate) bool {
 	switch {
-	case a.Terminating != b.Terminating:
-		return b.Terminating
-	case a.Ready != b.Ready:
-		return a.Ready
-	case a.Serving != b.Serving:
-		return a.Serving
-	case a.Local != b.Local:
-		return a.Local
+	case a.terminating != b.terminating:
+		return b.terminating
+	case a.ready != b.ready:
+		return a.ready
+	case a.serving != b.serving:
+		return a.serving
+	case a.local != b.local:
+		return a.local
+	case a.nodeHint != b.nodeHint:
+		return a.nodeHint > b.nodeHint
+	case a.zoneHint != b.zoneHint:
+		return a.zoneHint > b.zoneHint
 	default:
 		return a.weight > b.weight
 	}
 }
 
-// candidates returns the endpoints that the slices list for the service port, each
-// address and port once, sorted.
-func (e *tracked) candidates(key rules.ServicePortKey) []candidate {
+// candidates returns the endpoints that the slices list for the service port, seen
+// from a zone, each address and port once, sorted.
+func (e *tracked) candidates(key rules.ServicePortKey, zone string) []candidate {
 	var all []candidate
 	for _, s := range e.slices {
 		if s.Family != key.Family {
@@ -107,8 +140,13 @@ func (e *tracked) candidates(key rules.ServicePortKey) []candidate {
 			if p.Name != key.Port || p.Protocol != key.Protocol {
 				continue
 			}
-			for _, endpoint := range s.Endpoints {
-				all = append(all, candidate{endpoint, netip.AddrPortFrom(endpoint.Addr, p.Number), s.Weight})
+			for i := range s.Endpoints {
+				endpoint := &s.Endpoints[i]
+				all = append(all, candidate{
+					addr: netip.AddrPortFrom(endpoint.Addr, p.Number), weight: weigh(e.service.Weights, endpoint, s.Weight),
+					local: endpoint.Local, ready: endpoint.Ready, serving: endpoint.Serving, terminating: endpoint.Terminating,
+					nodeHint: endpoint.nodeHint(), zoneHint: endpoint.zoneHint(zone),
+				})
 			}
 		}
 	}
@@ -130,12 +168,12 @@ func (e *tracked) candidates(key rules.ServicePortKey) []candidate {
 
 // usable returns the endpoints that new connections may go to: the ready ones, or,
 // if there is none, those that are terminating but still serve (KEP-1669).
-func usable(all []candidate) []rules.Endpoint {
-	endpoints := pick(all, func(c candidate) bool { return c.Ready })
-	if len(endpoints) == 0 {
-		endpoints = pick(all, func(c candidate) bool { return c.Serving && c.Terminating })
+func usable(all []candidate) []candidate {
+	chosen := filter(all, func(c candidate) bool { return c.ready })
+	if len(chosen) == 0 {
+		chosen = filter(all, func(c candidate) bool { return c.serving && c.terminating })
 	}
-	return endpoints
+	return chosen
 }
 
 // serving returns the endpoints that keep the flows that they have: those that serve,
@@ -143,19 +181,27 @@ func usable(all []candidate) []rules.Endpoint {
 func serving(all []candidate) []netip.AddrPort {
 	var addrs []netip.AddrPort
 	for _, c := range all {
-		if c.Serving || c.Ready {
+		if c.serving || c.ready {
 			addrs = append(addrs, c.addr)
 		}
 	}
 	return addrs
 }
 
-func pick(all []candidate, is func(candidate) bool) []rules.Endpoint {
-	var endpoints []rules.Endpoint
+func filter(all []candidate, keep func(candidate) bool) []candidate {
+	var chosen []candidate
 	for _, c := range all {
-		if is(c) {
-			endpoints = append(endpoints, rules.Endpoint{Addr: c.addr, Weight: c.weight, Local: c.Local})
+		if keep(c) {
+			chosen = append(chosen, c)
 		}
 	}
-	return endpoints
+	return chosen
+}
+
+func endpoints(chosen []candidate) []rules.Endpoint {
+	var all []rules.Endpoint
+	for _, c := range chosen {
+		all = append(all, rules.Endpoint{Addr: c.addr, Weight: c.weight, Local: c.local})
+	}
+	return all
 }

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -17,9 +18,18 @@ type Tracker struct {
 	families []rules.Family
 	services map[types.NamespacedName]*tracked
 	// owners says to which Service each EndpointSlice counted last.
-	owners map[types.NamespacedName]types.NamespacedName
-	claims claims
-	dirty  map[rules.ServicePortKey]bool
+	owners    map[types.NamespacedName]types.NamespacedName
+	claims    claims
+	conflicts conflicts
+	dirty     map[rules.ServicePortKey]bool
+
+	// zone is where this node is, empty if it is not known.
+	zone string
+	// nodeIPs are this node's own addresses, at most one a family.
+	nodeIPs map[rules.Family]netip.Addr
+	// zoned are the slices with hints for zones, restricted the Services with source
+	// ranges: what the zone and the addresses of this node matter to.
+	zoned, restricted map[types.NamespacedName]bool
 }
 
 // tracked is a Service with its EndpointSlices; either may come first.
@@ -32,17 +42,23 @@ type tracked struct {
 // families than those given are never reported.
 func NewTracker(families []rules.Family) *Tracker {
 	return &Tracker{
-		families: families,
-		services: map[types.NamespacedName]*tracked{},
-		owners:   map[types.NamespacedName]types.NamespacedName{},
-		claims:   claims{},
-		dirty:    map[rules.ServicePortKey]bool{},
+		families:   families,
+		services:   map[types.NamespacedName]*tracked{},
+		owners:     map[types.NamespacedName]types.NamespacedName{},
+		claims:     claims{},
+		conflicts:  newConflicts(),
+		dirty:      map[rules.ServicePortKey]bool{},
+		zoned:      map[types.NamespacedName]bool{},
+		restricted: map[types.NamespacedName]bool{},
 	}
 }
 
 // Apply takes changes and reports whether any service port is touched by this or
 // an earlier change that TakeChanges has not returned yet.
 func (t *Tracker) Apply(changes Changes) bool {
+	if changes.Node != nil {
+		t.applyNode(changes.Node.Node)
+	}
 	for _, c := range changes.Services {
 		t.applyService(c.Name, c.Service)
 	}
@@ -82,14 +98,25 @@ func (t *Tracker) applyService(name types.NamespacedName, next *Service) {
 	}
 	for f := range before {
 		if created(prev) != created(next) || !after[f] {
-			t.mark(t.claims.remove(f, prev.Created))
+			t.release(f, prev.Created)
 		}
 	}
 	for f := range after {
 		if created(prev) != created(next) || !before[f] {
-			t.mark(t.claims.add(f, next.Created))
+			t.claim(f, next.Created)
 		}
 	}
+	keep(t.restricted, name, next != nil && next.Restricted)
+}
+
+func (t *Tracker) claim(c claim, created time.Time) {
+	t.mark(t.claims.add(c, created))
+	t.conflicts.touch(c, t.claims)
+}
+
+func (t *Tracker) release(c claim, created time.Time) {
+	t.mark(t.claims.remove(c, created))
+	t.conflicts.touch(c, t.claims)
 }
 
 // created returns what decides between claims, 0 for no Service.
@@ -106,14 +133,9 @@ func (t *Tracker) frontends(s *Service) map[claim]bool {
 	if s == nil {
 		return all
 	}
-	for _, addr := range s.Addrs {
-		family := rules.FamilyOf(addr.Addr)
-		if !slices.Contains(t.families, family) {
-			continue
-		}
-		for _, p := range s.Ports {
-			key := keyOf(s.Name, p.Name, p.Protocol, family)
-			all[claim{key, netip.AddrPortFrom(addr.Addr, p.Number)}] = true
+	for _, family := range t.families {
+		for p, f := range s.frontends(family) {
+			all[claim{keyOf(s.Name, p.Name, p.Protocol, family), f.Addr}] = true
 		}
 	}
 	return all
@@ -138,6 +160,7 @@ func (t *Tracker) applySlice(name types.NamespacedName, next *EndpointSlice) {
 		t.owners[name] = owner
 		t.entry(owner).slices[name] = next
 	}
+	keep(t.zoned, name, next != nil && next.zoned())
 	t.markSlices(prev, next)
 }
 
@@ -166,6 +189,15 @@ func sameEndpoints(a, b *EndpointSlice) bool {
 func (t *Tracker) mark(keys []rules.ServicePortKey) {
 	for _, key := range keys {
 		t.dirty[key] = true
+	}
+}
+
+// keep makes a name one of a set, or none.
+func keep(set map[types.NamespacedName]bool, name types.NamespacedName, is bool) {
+	if is {
+		set[name] = true
+	} else {
+		delete(set, name)
 	}
 }
 

@@ -2,7 +2,6 @@ package proxier
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -213,67 +212,19 @@ func TestUsableEndpoints(t *testing.T) {
 	}
 }
 
-// TestOrderOfEventsDoesNotMatter applies the same final objects in many orders,
-// with earlier states and deletions in between.
-func TestOrderOfEventsDoesNotMatter(t *testing.T) {
-	var final []Changes
-	for i := range 6 {
-		svc := newService(t, fmt.Sprintf("ns/svc-%d", i), fmt.Sprintf("10.96.0.%d fd00::%d", i/2+1, i+1), "http:80", "dns:53/udp").at(int64(i % 3))
-		final = append(final, services(svc))
-		for j := range 3 {
-			s := newSlice(t, fmt.Sprintf("ns/svc-%d-%d", i, j), fmt.Sprintf("svc-%d", i), "http:8080",
-				fmt.Sprintf("10.1.%d.1", i), fmt.Sprintf("10.1.%d.%d t", i, j+1), fmt.Sprintf("10.1.%d.%d l", i, j+2))
-			s.Weight = uint16(j + 1)
-			final = append(final, endpointSlices(s))
-		}
-	}
-	var want []string
-	for seed := range uint64(50) {
-		random := rand.New(rand.NewPCG(seed, 0))
-		tracker := NewTracker(rules.Families())
-		state := map[rules.ServicePortKey]string{}
-		take := func() {
-			for _, c := range tracker.TakeChanges() {
-				if state[c.Key] = describe(c); c.ServicePort == nil {
-					delete(state, c.Key)
-				}
-			}
-		}
-		for _, i := range random.Perm(len(final)) {
-			if random.IntN(2) == 0 { // something else was there before
-				tracker.Apply(services(newService(t, "ns/svc-0", "10.96.0.3", "http:81")))
-				tracker.Apply(Changes{Slices: []SliceChange{{Name: objectName("ns/svc-1-1")}}})
-			}
-			if tracker.Apply(final[i]); random.IntN(2) == 0 {
-				take()
-			}
-		}
-		for _, c := range final {
-			tracker.Apply(c)
-		}
-		take()
-		var got []string
-		for _, text := range state {
-			got = append(got, text)
-		}
-		if seed == 0 {
-			want = got
-		}
-		if diff := cmp.Diff(want, got, cmpopts.SortSlices(func(a, b string) bool { return a < b })); diff != "" {
-			t.Fatalf("seed %d:\n%s", seed, diff)
-		}
-	}
-}
-
 // TestTrackerForgets ends with as little as it began.
 func TestTrackerForgets(t *testing.T) {
 	tracker := NewTracker(rules.Families())
-	svc, slice := newService(t, "a/a", "10.96.0.1", ":80"), newSlice(t, "a/s", "a", ":80", "10.1.0.1")
-	tracker.Apply(services(svc))
+	svc, slice := newService(t, "a/a", "10.96.0.1 from=192.0.2.0/24", ":80").at(2), newSlice(t, "a/s", "a", ":80", "10.1.0.1 for-zones=a")
+	older := newService(t, "a/older", "10.96.0.1", ":80").at(1)
+	tracker.Apply(services(svc, older))
+	tracker.TakeProblems()
 	tracker.Apply(endpointSlices(slice))
-	tracker.Apply(Changes{Services: []ServiceChange{{Name: svc.Name}}, Slices: []SliceChange{{Name: slice.Name}}})
+	tracker.Apply(Changes{Services: []ServiceChange{{Name: svc.Name}, {Name: older.Name}}, Slices: []SliceChange{{Name: slice.Name}}})
 	tracker.TakeChanges()
-	if n := len(tracker.services) + len(tracker.owners) + len(tracker.claims) + len(tracker.dirty); n != 0 {
+	tracker.TakeProblems()
+	if n := len(tracker.services) + len(tracker.owners) + len(tracker.claims) + len(tracker.dirty) + len(tracker.zoned) +
+		len(tracker.restricted) + len(tracker.conflicts.touched) + len(tracker.conflicts.told); n != 0 {
 		t.Errorf("%d entries are left", n)
 	}
 }
