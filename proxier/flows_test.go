@@ -40,6 +40,8 @@ func (r *recorder) Commit(full bool) {
 	r.events <- fmt.Sprintf("commit after %d batches, full: %t", len(r.kernel.Applied()), full)
 }
 
+func (r *recorder) SetNodePortIPs(rules.Family, []netip.Addr) {}
+
 func (r *recorder) Run(ctx context.Context) error {
 	<-ctx.Done()
 	close(r.ended)

@@ -2,12 +2,11 @@ package proxier
 
 import (
 	"context"
+	"reflect"
 	"time"
 
 	"go.uber.org/zap"
 	"k8s.io/utils/clock"
-
-	"github.com/nftproxy/nftproxy/syncer"
 )
 
 // loop syncs: at once when a change comes while it is idle, once for all changes
@@ -30,38 +29,60 @@ func (p *Proxier) loop(ctx context.Context) error {
 			t.resync.Reset(p.opts.ResyncPeriod)
 			full = true
 		}
-		changes, queued, synced := p.take()
-		if !synced {
+		w := p.take()
+		if w == nil {
 			continue // the kernel is left as it is until all first lists are in
 		}
-		if len(changes) > 0 || full || t.failed || !t.began {
-			t.done(p.sync(ctx, changes, queued, full))
+		if w.full = full; !w.empty() || t.failed || !t.began {
+			t.done(p.sync(ctx, w))
 		}
 	}
 }
 
-// sync is one sync; with full, the whole ruleset is written whatever changed. It
-// reports whether it succeeded.
-func (p *Proxier) sync(ctx context.Context, changes []syncer.Change, queued time.Duration, full bool) bool {
-	report := Report{Queued: queued}
-	if p.opts.Flows != nil {
-		p.opts.Flows.Prepare(changes)
-	}
+// sync is one sync. It reports whether it succeeded.
+func (p *Proxier) sync(ctx context.Context, w *work) bool {
+	report := Report{Queued: w.queued}
+	p.prepare(w)
 	start := p.opts.Clock.Now()
-	if full {
-		report.Result, report.Err = p.syncer.Resync(ctx, changes)
+	if w.full {
+		report.Result, report.Err = p.syncer.Resync(ctx, w.changes)
 	} else {
-		report.Result, report.Err = p.syncer.Sync(ctx, changes)
+		report.Result, report.Err = p.syncer.Sync(ctx, w.changes)
 	}
 	report.Took = p.opts.Clock.Since(start)
 	if p.opts.Flows != nil && report.Err == nil {
 		p.opts.Flows.Commit(report.Full)
 	}
-	p.logSync(ctx, report, len(changes))
+	if p.opts.Affinity != nil && len(report.Affinity) > 0 {
+		p.opts.Affinity.Sweep(report.Affinity)
+	}
+	p.logSync(ctx, report, len(w.changes))
 	if p.opts.OnSync != nil {
 		p.opts.OnSync(report)
 	}
 	return report.Err == nil
+}
+
+// prepare hands over what a sync shall bring into the kernel beside the service ports.
+// What is wrong with it is left out, and stays what it was.
+func (p *Proxier) prepare(w *work) {
+	if w.config != nil && !reflect.DeepEqual(*w.config, p.config) {
+		if err := p.syncer.Configure(*w.config); err != nil {
+			p.log.Error("the node's pod CIDRs cannot be used", zap.Error(err))
+		}
+		p.config = *w.config
+	}
+	for _, node := range w.nodes {
+		if err := p.syncer.SetNode(node); err != nil {
+			p.log.Error("the node's addresses or ServiceCIDRs cannot be used", zap.Error(err))
+		}
+		if p.opts.Flows != nil {
+			p.opts.Flows.SetNodePortIPs(node.Family, node.NodePortIPs)
+		}
+	}
+	if p.opts.Flows != nil {
+		p.opts.Flows.Prepare(w.changes)
+	}
 }
 
 func (p *Proxier) logSync(ctx context.Context, r Report, changes int) {

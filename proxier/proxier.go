@@ -3,6 +3,7 @@ package proxier
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -26,7 +27,19 @@ const (
 // Options are the settings of a Proxier. The zero value of each field but Log is
 // its default.
 type Options struct {
+	// Rules is what the ruleset depends on. NodePortsEverywhere follows from NodePorts.
 	Rules rules.Config
+	// NodeCIDR takes the node's pod CIDRs, as its Node has them, for Rules.ClusterCIDRs.
+	NodeCIDR bool
+	// NodePorts says on which addresses NodePorts are open. nil: on none.
+	NodePorts NodePorts
+	// BindAddress is an address of this node that comes before those of the Node. The
+	// zero Addr: there is none.
+	BindAddress netip.Addr
+	// WatchAddresses calls changed with the addresses of this node's interfaces, first
+	// those that there are, then whenever they differ, until the context is done. Nothing
+	// is installed before it has called. nil: they are not known.
+	WatchAddresses func(ctx context.Context, changed func([]netip.Addr)) error
 	// MinSyncPeriod is the shortest time between the end of a sync and the begin of
 	// the next. 0: none.
 	MinSyncPeriod time.Duration
@@ -36,7 +49,10 @@ type Options struct {
 	Clock clock.Clock
 	// Flows cleans up after changes. nil: flows stay until they end.
 	Flows Flows
-	Log   *zap.Logger
+	// Affinity forgets the clients of endpoints that are gone. nil: they are remembered
+	// until they stay away.
+	Affinity Affinity
+	Log      *zap.Logger
 	// OnSync, if set, is called after every sync that was tried, from the goroutine
 	// that syncs. It must not block.
 	OnSync func(Report)
@@ -50,8 +66,21 @@ type Flows interface {
 	// that did is in force. full says that the whole ruleset was written. It must not
 	// block.
 	Commit(full bool)
+	// SetNodePortIPs says on which addresses of a family NodePorts are open. It must not
+	// block.
+	SetNodePortIPs(f rules.Family, addrs []netip.Addr)
 	// Run does the work until the context is done, then returns nil once nothing of
 	// it runs any more.
+	Run(ctx context.Context) error
+}
+
+// Affinity forgets clients; *syncer.Affinity does.
+type Affinity interface {
+	// Sweep takes the tables of clients of which some may have to be forgotten. It must
+	// not block.
+	Sweep(tables []rules.AffinityTable)
+	// Run does the work until the context is done, then returns nil once nothing of it
+	// runs any more.
 	Run(ctx context.Context) error
 }
 
@@ -74,11 +103,18 @@ type Proxier struct {
 	opts   Options
 	log    *zap.Logger
 
+	config rules.Config // what the syncer has, for the loop only
+
 	wake chan struct{} // holds one token while there is something to do
 
 	mu      sync.Mutex
 	tracker *Tracker
-	synced  bool
+	node    *nodeState
+	// nodeChanged is true if node has something for the next sync.
+	nodeChanged bool
+	// awaited counts what has to be known before the first sync: the first full lists,
+	// and the addresses of the interfaces.
+	awaited int
 	oldest  time.Time // when the oldest pending change came, zero if none is
 }
 
@@ -91,14 +127,22 @@ func New(source Source, kernel syncer.Kernel, opts Options) (*Proxier, error) {
 	if opts.ResyncPeriod == 0 {
 		opts.ResyncPeriod = DefaultResyncPeriod
 	}
-	s, err := syncer.New(kernel, opts.Rules)
+	node := newNodeState(opts)
+	s, err := syncer.New(kernel, node.config())
 	if err != nil {
 		return nil, fmt.Errorf("make a proxier: %w", err)
 	}
-	return &Proxier{
+	p := &Proxier{
 		source: source, syncer: s, opts: opts, log: opts.Log,
 		wake: make(chan struct{}, 1), tracker: NewTracker(opts.Rules.Families),
-	}, nil
+		node: node, nodeChanged: true, awaited: 1,
+	}
+	p.config = node.config()
+	p.tracker.Apply(Changes{Node: &NodeChange{node.node}})
+	if opts.WatchAddresses != nil {
+		p.awaited++
+	}
+	return p, nil
 }
 
 // Run works until the context is done, then returns nil once nothing of it runs any
@@ -111,6 +155,12 @@ func (p *Proxier) Run(ctx context.Context) error {
 	if p.opts.Flows != nil {
 		group.Go(func() error { return p.opts.Flows.Run(ctx) })
 	}
+	if p.opts.Affinity != nil {
+		group.Go(func() error { return p.opts.Affinity.Run(ctx) })
+	}
+	if p.opts.WatchAddresses != nil {
+		group.Go(func() error { return p.watchAddresses(ctx) })
+	}
 	return group.Wait()
 }
 
@@ -119,20 +169,54 @@ func (p *Proxier) Apply(changes Changes) {
 	now := p.opts.Clock.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.tracker.Apply(changes) {
-		if p.oldest.IsZero() {
-			p.oldest = now
+	if p.node.apply(changes) {
+		p.nodeChanged = true
+		if changes.Node != nil {
+			changes.Node = &NodeChange{p.node.node}
 		}
-		p.wakeUp()
 	}
+	if p.tracker.Apply(changes) || p.nodeChanged {
+		p.changed(now)
+	}
+	for _, problem := range p.tracker.TakeProblems() {
+		p.Problem(problem)
+	}
+}
+
+// changed notes that there is something to sync.
+func (p *Proxier) changed(now time.Time) {
+	if p.oldest.IsZero() {
+		p.oldest = now
+	}
+	p.wakeUp()
 }
 
 // Synced implements Handler.
 func (p *Proxier) Synced() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.synced = true
+	p.awaited--
 	p.wakeUp()
+}
+
+// watchAddresses follows the addresses of this node's interfaces.
+func (p *Proxier) watchAddresses(ctx context.Context) error {
+	first := true
+	err := p.opts.WatchAddresses(ctx, func(addrs []netip.Addr) {
+		now := p.opts.Clock.Now()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.node.local, p.nodeChanged = addrs, true
+		if first {
+			first = false
+			p.awaited--
+		}
+		p.changed(now)
+	})
+	if err != nil {
+		return fmt.Errorf("follow the addresses of this node: %w", err)
+	}
+	return nil
 }
 
 // Problem implements Handler.
@@ -147,17 +231,36 @@ func (p *Proxier) wakeUp() {
 	}
 }
 
-// take returns the pending changes and how long the oldest of them has waited.
-func (p *Proxier) take() (changes []syncer.Change, queued time.Duration, synced bool) {
+// work is what a sync has to do.
+type work struct {
+	changes []syncer.Change
+	// nodes and config are set if anything in them may differ.
+	nodes  []rules.Node
+	config *rules.Config
+	queued time.Duration // how long the oldest change has waited
+	full   bool          // write the whole ruleset
+}
+
+// empty reports whether nothing is to be done.
+func (w *work) empty() bool { return len(w.changes) == 0 && w.nodes == nil && !w.full }
+
+// take returns what is pending, nil if not everything is known yet that the first sync
+// needs.
+func (p *Proxier) take() *work {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.synced {
-		return nil, 0, false
+	if p.awaited > 0 {
+		return nil
 	}
-	changes = p.tracker.TakeChanges()
+	w := &work{changes: p.tracker.TakeChanges()}
+	if p.nodeChanged {
+		config := p.node.config()
+		w.nodes, w.config = p.node.families(), &config
+		p.nodeChanged = false
+	}
 	if !p.oldest.IsZero() {
-		queued = p.opts.Clock.Since(p.oldest)
+		w.queued = p.opts.Clock.Since(p.oldest)
 	}
 	p.oldest = time.Time{}
-	return changes, queued, true
+	return w
 }
