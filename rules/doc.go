@@ -7,8 +7,9 @@
 // output, in whatever order frontends, endpoints and service ports are listed.
 // TestPackageIsPure keeps it.
 //
-//	ServicePort --Compile--> Compiled --NewRuleset--> Ruleset --> WriteText, WriteJSON
-//	    prev ------^            \--AppendElements--> []Element --> EncodeElements
+//	ServicePort --Compile------> Compiled --NewRuleset--> Ruleset --> WriteText, WriteJSON
+//	    prev ------^             ^     \--AppendElements--> []Element --> EncodeElements
+//	Node ---------CompileNode---/
 //
 // # The path of a packet
 //
@@ -34,6 +35,10 @@
 //	                             |
 //	  address . protocol . port in @service-ips: goto random-<capacity>
 //	                             |
+//	  to an address in @nodeport-ips: the same four steps by protocol . port alone,
+//	  in @local-service-nodeports, @masquerade-nodeports, @masquerade-node-nodeports
+//	  and @service-nodeports
+//	                             |
 //	                      random-<capacity>
 //	                             |
 //	  address . protocol . port . random slot in @endpoints: dnat, done
@@ -42,15 +47,18 @@
 //	       +---------------------+---------------------+
 //	       |                     |                     |
 //	filter-input 0        filter-forward 0      filter-output 0
-//	new, in               new, in               new, in
-//	@no-endpoints-        @no-endpoints-        @no-endpoints-
-//	reject: reject        reject: reject        reject: reject
-//	@no-endpoints-        @no-endpoints-        @no-endpoints-
-//	drop: drop            drop: drop            drop: drop
-//	       |              new, still to         new, still to
-//	       |              @cluster-ips:         @cluster-ips:
-//	       |              reject, no Service    reject, no Service
-//	       |              has that port         has that port
+//	new, NodePort in      new, in               new, in
+//	@no-endpoints-*-      @no-endpoints-        @no-endpoints-
+//	nodeports:            reject: reject        reject: reject
+//	reject or drop        @no-endpoints-        @no-endpoints-
+//	new, in               drop: drop            drop: drop
+//	@no-endpoints-        new, still to         new, still to
+//	reject: reject        @cluster-ips:         @cluster-ips:
+//	@no-endpoints-        reject, no Service    reject, no Service
+//	drop: drop            has that port         has that port
+//	       |              to @service-cidrs:    to @service-cidrs:
+//	       |              drop, no Service      drop, no Service
+//	       |              has that address      has that address
 //	       |                     |                     |
 //	a local process              +----------+----------+
 //	                                        |
@@ -62,8 +70,8 @@
 //	                  from an endpoint back to itself, in @hairpin: masquerade
 //
 // The hooks and priorities of the base chains are those that other software on a
-// node expects of kube-proxy. The number of sets and base chains is constant:
-// whatever depends on Services is an element. The kernel looks a set up by walking
+// node expects of kube-proxy. The number of sets and base chains is constant (but for
+// affinity, see there): whatever depends on Services or on the node is an element. The kernel looks a set up by walking
 // a list of names for every element message, so a set for each Service would make
 // every update slower as the cluster grows.
 //
@@ -75,6 +83,37 @@
 // are neither this node nor one of its pods draw from the endpoints on this node and
 // keep their address, the others from all of them. Where no endpoint is on this node,
 // local-random-0, an empty chain, ends the search, and the packet is dropped untranslated.
+//
+// # NodePorts
+//
+// A NodePort is open on addresses of the node, which come and go. So its maps have keys
+// without an address, and what says the addresses comes before them: the set
+// nodeport-ips, or where every address counts `fib daddr type local`. Each map and set
+// of frontends has such a twin, in the same order.
+//
+// # Session affinity
+//
+// A service port with affinity has a map of its own that remembers its clients, for
+// each policy that it uses, and a chain for each endpoint. It is the one exception to
+// the constant number of sets, and to the rule that slots carry no verdicts:
+//
+//	map affinity-<digest>   { 192.0.2.200 timeout 3h : 10.244.1.10 . 8080 }
+//	map affinity-endpoints  { 10.96.0.10 . tcp . 80 . 0 : goto endpoint-<digest> }
+//
+//	chain endpoint-<digest> {
+//	  update @affinity-<digest> { ip saddr timeout 3h : 10.244.1.10 . 8080 }
+//	  meta l4proto tcp dnat ip to ip saddr map @affinity-<digest>
+//	  meta l4proto tcp dnat to 10.244.1.10:8080
+//	}
+//
+// A slot is drawn every time, but update leaves a client that is known with its
+// endpoint and only begins its timeout anew: the cost does not depend on the number of
+// endpoints, and nobody has to look a client up before. All frontends of a service port
+// share the map, so that a client is at home behind each of them. Policy Local has one
+// of its own: what it remembers is on this node. The last rule serves when the map is
+// full. Digests depend on names only, so that what is remembered outlives a restart;
+// entries that lead to endpoints which are gone are for the owner of the ruleset to
+// delete (AffinityTable).
 //
 // # Slots
 //
