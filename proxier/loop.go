@@ -2,7 +2,6 @@ package proxier
 
 import (
 	"context"
-	"reflect"
 	"time"
 
 	"go.uber.org/zap"
@@ -33,7 +32,7 @@ func (p *Proxier) loop(ctx context.Context) error {
 		if w == nil {
 			continue // the kernel is left as it is until all first lists are in
 		}
-		if w.full = full; !w.empty() || t.failed || !t.began {
+		if w.full = full; !w.Empty() || full || t.failed || !t.began {
 			t.done(p.sync(ctx, w))
 		}
 	}
@@ -45,9 +44,9 @@ func (p *Proxier) sync(ctx context.Context, w *work) bool {
 	p.prepare(w)
 	start := p.opts.Clock.Now()
 	if w.full {
-		report.Result, report.Err = p.syncer.Resync(ctx, w.changes)
+		report.Result, report.Err = p.syncer.Resync(ctx, w.Changes)
 	} else {
-		report.Result, report.Err = p.syncer.Sync(ctx, w.changes)
+		report.Result, report.Err = p.syncer.Sync(ctx, w.Changes)
 	}
 	report.Took = p.opts.Clock.Since(start)
 	if p.opts.Flows != nil && report.Err == nil {
@@ -56,7 +55,7 @@ func (p *Proxier) sync(ctx context.Context, w *work) bool {
 	if p.opts.Affinity != nil && len(report.Affinity) > 0 {
 		p.opts.Affinity.Sweep(report.Affinity)
 	}
-	p.logSync(ctx, report, len(w.changes))
+	p.logSync(ctx, report, len(w.Changes))
 	if p.opts.OnSync != nil {
 		p.opts.OnSync(report)
 	}
@@ -66,23 +65,16 @@ func (p *Proxier) sync(ctx context.Context, w *work) bool {
 // prepare hands over what a sync shall bring into the kernel beside the service ports.
 // What is wrong with it is left out, and stays what it was.
 func (p *Proxier) prepare(w *work) {
-	if w.config != nil && !reflect.DeepEqual(*w.config, p.config) {
-		if err := p.syncer.Configure(*w.config); err != nil {
-			p.log.Error("the node's pod CIDRs cannot be used", zap.Error(err))
-		}
-		p.config = *w.config
+	if err := w.Prepare(p.syncer); err != nil {
+		p.log.Error("what the node says of itself cannot be used", zap.Error(err))
 	}
-	for _, node := range w.nodes {
-		if err := p.syncer.SetNode(node); err != nil {
-			p.log.Error("the node's addresses or ServiceCIDRs cannot be used", zap.Error(err))
-		}
-		if p.opts.Flows != nil {
-			p.opts.Flows.SetNodePortIPs(node.Family, node.NodePortIPs)
-		}
+	if p.opts.Flows == nil {
+		return
 	}
-	if p.opts.Flows != nil {
-		p.opts.Flows.Prepare(w.changes)
+	for _, node := range w.Nodes {
+		p.opts.Flows.SetNodePortIPs(node.Family, node.NodePortIPs)
 	}
+	p.opts.Flows.Prepare(w.Changes)
 }
 
 func (p *Proxier) logSync(ctx context.Context, r Report, changes int) {

@@ -103,15 +103,10 @@ type Proxier struct {
 	opts   Options
 	log    *zap.Logger
 
-	config rules.Config // what the syncer has, for the loop only
-
 	wake chan struct{} // holds one token while there is something to do
 
 	mu      sync.Mutex
-	tracker *Tracker
-	node    *nodeState
-	// nodeChanged is true if node has something for the next sync.
-	nodeChanged bool
+	cluster *Cluster
 	// awaited counts what has to be known before the first sync: the first full lists,
 	// and the addresses of the interfaces.
 	awaited int
@@ -127,18 +122,15 @@ func New(source Source, kernel syncer.Kernel, opts Options) (*Proxier, error) {
 	if opts.ResyncPeriod == 0 {
 		opts.ResyncPeriod = DefaultResyncPeriod
 	}
-	node := newNodeState(opts)
-	s, err := syncer.New(kernel, node.config())
+	cluster := NewCluster(opts)
+	s, err := syncer.New(kernel, cluster.Config())
 	if err != nil {
 		return nil, fmt.Errorf("make a proxier: %w", err)
 	}
 	p := &Proxier{
 		source: source, syncer: s, opts: opts, log: opts.Log,
-		wake: make(chan struct{}, 1), tracker: NewTracker(opts.Rules.Families),
-		node: node, nodeChanged: true, awaited: 1,
+		wake: make(chan struct{}, 1), cluster: cluster, awaited: 1,
 	}
-	p.config = node.config()
-	p.tracker.Apply(Changes{Node: &NodeChange{node.node}})
 	if opts.WatchAddresses != nil {
 		p.awaited++
 	}
@@ -169,16 +161,10 @@ func (p *Proxier) Apply(changes Changes) {
 	now := p.opts.Clock.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.node.apply(changes) {
-		p.nodeChanged = true
-		if changes.Node != nil {
-			changes.Node = &NodeChange{p.node.node}
-		}
-	}
-	if p.tracker.Apply(changes) || p.nodeChanged {
+	if p.cluster.Apply(changes) {
 		p.changed(now)
 	}
-	for _, problem := range p.tracker.TakeProblems() {
+	for _, problem := range p.cluster.TakeProblems() {
 		p.Problem(problem)
 	}
 }
@@ -206,7 +192,7 @@ func (p *Proxier) watchAddresses(ctx context.Context) error {
 		now := p.opts.Clock.Now()
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.node.local, p.nodeChanged = addrs, true
+		p.cluster.SetAddresses(addrs)
 		if first {
 			first = false
 			p.awaited--
@@ -233,16 +219,11 @@ func (p *Proxier) wakeUp() {
 
 // work is what a sync has to do.
 type work struct {
-	changes []syncer.Change
-	// nodes and config are set if anything in them may differ.
-	nodes  []rules.Node
-	config *rules.Config
+	Work
+
 	queued time.Duration // how long the oldest change has waited
 	full   bool          // write the whole ruleset
 }
-
-// empty reports whether nothing is to be done.
-func (w *work) empty() bool { return len(w.changes) == 0 && w.nodes == nil && !w.full }
 
 // take returns what is pending, nil if not everything is known yet that the first sync
 // needs.
@@ -252,12 +233,7 @@ func (p *Proxier) take() *work {
 	if p.awaited > 0 {
 		return nil
 	}
-	w := &work{changes: p.tracker.TakeChanges()}
-	if p.nodeChanged {
-		config := p.node.config()
-		w.nodes, w.config = p.node.families(), &config
-		p.nodeChanged = false
-	}
+	w := &work{Work: p.cluster.Take()}
 	if !p.oldest.IsZero() {
 		w.queued = p.opts.Clock.Since(p.oldest)
 	}

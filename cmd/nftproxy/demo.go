@@ -76,6 +76,6 @@ func demoDaemon(ctx context.Context, source proxier.Source, opts proxier.Options
 	if err != nil {
 		return err
 	}
-	opts.Flows = newFlows(opts.Log)
-	return runDaemon(ctx, source, kernel, opts)
+	addKernelWork(&opts)
+	return runProxier(ctx, source, kernel, opts)
 }

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"go.uber.org/zap"
 
+	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/proxier"
 	"github.com/nftproxy/nftproxy/rules"
 	"github.com/nftproxy/nftproxy/syncer"
@@ -18,8 +20,7 @@ import (
 const listTimeout = 30 * time.Second
 
 func newDumpCommand() *cobra.Command {
-	var source sourceFlags
-	var ruleset rulesFlags
+	var s settings
 	var format, against string
 	cmd := &cobra.Command{
 		Use:   "dump",
@@ -36,7 +37,8 @@ An object that cannot be used is reported on standard error, and the exit status
   nftproxy dump --manifests before.yaml --against after.yaml`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := source.check(); err != nil {
+			cfg, err := s.load()
+			if err != nil {
 				return err
 			}
 			if format != "nft" && format != "json" {
@@ -45,28 +47,22 @@ An object that cannot be used is reported on standard error, and the exit status
 			if against != "" && format != "nft" {
 				return usagef("--against prints nft commands, there is no JSON of them")
 			}
-			cfg, err := ruleset.config()
-			if err != nil {
-				return err
-			}
-			cfg.Families = nil // all, whatever this machine has
 			d, err := newDumper(cmd.Context(), cfg, cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
-			if err := d.load(source); err != nil {
+			if err := d.load(&s); err != nil {
 				return err
 			}
 			if against != "" {
-				err = d.printAgainst(cmd.OutOrStdout(), sourceFlags{manifests: against, nodeName: source.nodeName})
+				err = d.printAgainst(cmd.OutOrStdout(), &settings{manifests: against})
 			} else {
 				err = d.print(cmd.OutOrStdout(), format)
 			}
 			return errors.Join(err, d.outcome())
 		},
 	}
-	source.add(cmd.Flags())
-	ruleset.add(cmd.Flags())
+	s.add(cmd.Flags())
 	cmd.Flags().StringVarP(&format, "output", "o", "nft", "`format`: nft or json (as `nft -j` prints it)")
 	cmd.Flags().StringVar(&against, "against", "", "`path` of manifests to compare with")
 	return cmd
@@ -75,7 +71,8 @@ An object that cannot be used is reported on standard error, and the exit status
 // dumper brings what sources deliver into a model of the kernel.
 type dumper struct {
 	ctx      context.Context //nolint:containedctx // of the one command that a dumper serves
-	cfg      rules.Config
+	cfg      *config.Config
+	node     string
 	kernel   *syncer.Printer
 	syncer   *syncer.Syncer
 	known    map[rules.ServicePortKey]bool
@@ -83,32 +80,53 @@ type dumper struct {
 	problems int
 }
 
-func newDumper(ctx context.Context, cfg rules.Config, stderr io.Writer) (*dumper, error) {
-	kernel := syncer.NewPrinter(&syncer.Memory{}, io.Discard)
-	s, err := syncer.New(kernel, cfg)
+func newDumper(ctx context.Context, cfg *config.Config, stderr io.Writer) (*dumper, error) {
+	node, err := nodeName(cfg)
 	if err != nil {
 		return nil, err
 	}
-	return &dumper{ctx: ctx, cfg: cfg.WithDefaults(), kernel: kernel, syncer: s, known: map[rules.ServicePortKey]bool{}, stderr: stderr}, nil
+	d := &dumper{
+		ctx: ctx, cfg: cfg, node: node, kernel: syncer.NewPrinter(&syncer.Memory{}, io.Discard),
+		known: map[rules.ServicePortKey]bool{}, stderr: stderr,
+	}
+	d.syncer, err = syncer.New(d.kernel, d.cluster().Config())
+	return d, err
+}
+
+// cluster returns a cluster without objects, of all families whatever this machine has.
+func (d *dumper) cluster() *proxier.Cluster {
+	return proxier.NewCluster(options(d.cfg, rules.Families(), zap.NewNop()))
 }
 
 // load makes the objects of the source those that are wanted, and no others.
-func (d *dumper) load(source sourceFlags) error {
-	tracker := proxier.NewTracker(d.cfg.Families)
-	if source.manifests != "" {
-		objects, problems, err := proxier.LoadManifests(source.manifests, source.nodeName)
+func (d *dumper) load(s *settings) error {
+	cluster := d.cluster()
+	if s.manifests != "" {
+		objects, problems, err := proxier.LoadManifests(s.manifests, d.node)
 		if err != nil {
 			return err
 		}
 		for _, problem := range problems {
 			d.report(problem)
 		}
-		tracker.Apply(objects)
-	} else if err := d.list(source, tracker); err != nil {
+		cluster.Apply(objects)
+	} else if err := d.list(s, cluster); err != nil {
 		return err
 	}
-	changes := tracker.TakeChanges()
-	gone := d.known
+	for _, problem := range cluster.TakeProblems() {
+		d.report(problem.Err)
+	}
+	cluster.SetAddresses(cluster.NodeAddrs()) // those of this machine say nothing about the node
+	return d.sync(cluster)
+}
+
+// sync brings the cluster into the model.
+func (d *dumper) sync(cluster *proxier.Cluster) error {
+	work := cluster.Take()
+	if err := work.Prepare(d.syncer); err != nil {
+		d.report(err)
+	}
+	changes, gone := work.Changes, d.known
 	d.known = map[rules.ServicePortKey]bool{}
 	for _, c := range changes {
 		d.known[c.Key] = true
@@ -125,16 +143,16 @@ func (d *dumper) load(source sourceFlags) error {
 }
 
 // list takes the first lists of the API server.
-func (d *dumper) list(source sourceFlags, tracker *proxier.Tracker) error {
-	log, err := (&logFlags{format: "console"}).open() // what it waits for
+func (d *dumper) list(s *settings, cluster *proxier.Cluster) error {
+	log, err := openLog(config.Logging{Format: config.LogText}) // what it waits for
 	if err != nil {
 		return err
 	}
-	api, err := source.open(log)
+	api, _, err := s.source(d.cfg, d.node, log)
 	if err != nil {
 		return err
 	}
-	first := &firstLists{tracker: tracker, report: d.report}
+	first := &firstLists{cluster: cluster, report: d.report}
 	return first.wait(d.ctx, api)
 }
 
@@ -159,7 +177,7 @@ func (d *dumper) print(out io.Writer, format string) error {
 }
 
 // printAgainst prints the batch that leads from what is loaded to the other source.
-func (d *dumper) printAgainst(out io.Writer, other sourceFlags) error {
+func (d *dumper) printAgainst(out io.Writer, other *settings) error {
 	d.kernel.SetOutput(out)
 	if err := d.load(other); err != nil {
 		return err
@@ -170,7 +188,7 @@ func (d *dumper) printAgainst(out io.Writer, other sourceFlags) error {
 
 // firstLists is a Handler that waits for the first full lists.
 type firstLists struct {
-	tracker *proxier.Tracker
+	cluster *proxier.Cluster
 	report  func(error)
 	cancel  context.CancelFunc
 	synced  bool
@@ -195,7 +213,7 @@ func (f *firstLists) wait(ctx context.Context, source proxier.Source) error {
 }
 
 // Apply implements proxier.Handler.
-func (f *firstLists) Apply(changes proxier.Changes) { f.tracker.Apply(changes) }
+func (f *firstLists) Apply(changes proxier.Changes) { f.cluster.Apply(changes) }
 
 // Problem implements proxier.Handler.
 func (f *firstLists) Problem(p proxier.Problem) { f.report(p.Err) }

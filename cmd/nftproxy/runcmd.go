@@ -3,99 +3,116 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
 
-	"github.com/nftproxy/nftproxy/proxier"
+	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/rules"
-	"github.com/nftproxy/nftproxy/syncer"
 )
 
 func newRunCommand() *cobra.Command {
-	var source sourceFlags
-	var ruleset rulesFlags
-	var logging logFlags
-	var dryRun bool
+	var s settings
+	var dryRun, initOnly bool
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run the daemon: keep the kernel's rules as the cluster wants them",
 		Long: `run watches Services and EndpointSlices, and keeps the tables "ip nftproxy" and
 "ip6 nftproxy" as they want them. It needs CAP_NET_ADMIN. On SIGTERM or SIGINT it
 ends and leaves the rules in place: connections do not notice, and the next start
-takes them over.`,
-		Example: `  nftproxy run --kubeconfig /etc/kubernetes/proxy.conf --cluster-cidr 10.244.0.0/16
+takes them over.
+
+It reads kube-proxy's configuration file, and knows kube-proxy's flags. When the file
+changes it goes on with the new configuration, as if it had been started again.`,
+		Example: `  nftproxy run --config /var/lib/kube-proxy/config.conf --hostname-override node1
+  nftproxy run --kubeconfig /etc/kubernetes/proxy.conf --cluster-cidr 10.244.0.0/16
   nftproxy run --manifests /etc/nftproxy/ --hostname-override node1
-  nftproxy run --manifests cluster.yaml --dry-run    # print each batch, touch nothing`,
+  nftproxy run --manifests cluster.yaml --dry-run    # print each batch, touch nothing
+  nftproxy run --config config.conf --write-config-to full.conf    # with all defaults`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := source.check(); err != nil {
-				return err
+			if s.flags.WriteConfigTo != "" {
+				return writeConfig(&s.flags)
 			}
-			cfg, err := ruleset.config()
+			cfg, err := s.load()
 			if err != nil {
 				return err
 			}
-			log, err := logging.open()
-			if err != nil {
-				return err
+			if initOnly {
+				return initialize(cmd.Context())
 			}
-			defer func() { _ = log.Sync() }() // standard error may not support it
-			from, err := source.open(log)
-			if err != nil {
-				return err
+			for cfg != nil && err == nil { // again with each new configuration
+				d := &daemon{settings: &s, dryRun: dryRun, stdout: cmd.OutOrStdout()}
+				cfg, err = runOnce(cmd.Context(), d, cfg)
 			}
-			kernel, err := openKernel(cmd.Context(), cfg, dryRun, cmd.OutOrStdout())
-			if err != nil {
-				return err
-			}
-			opts := proxier.Options{Rules: cfg, Log: log}
-			if !dryRun {
-				opts.Flows = newFlows(log)
-			}
-			return runDaemon(cmd.Context(), from, kernel, opts)
+			return err
 		},
 	}
-	source.add(cmd.Flags())
-	ruleset.add(cmd.Flags())
-	logging.add(cmd.Flags())
+	s.add(cmd.Flags())
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print each batch as nft commands instead of sending it; opens no kernel socket")
+	cmd.Flags().BoolVar(&initOnly, "init-only", false, "only do what may need more privileges than CAP_NET_ADMIN, here: see whether the kernel can do all that is needed; and end")
 	return cmd
 }
 
-// openKernel opens the kernel and probes it, or for a dry run makes a model of one
-// that prints what it is sent.
-func openKernel(ctx context.Context, cfg rules.Config, dryRun bool, out io.Writer) (syncer.Kernel, error) {
-	if dryRun {
-		return syncer.NewPrinter(&syncer.Memory{}, out), nil
+// writeConfig writes the configuration with its defaults.
+func writeConfig(flags *config.Flags) error {
+	cfg, err := flags.Load()
+	if err != nil {
+		return err //nolint:wrapcheck // says it all
 	}
-	kernel, err := syncer.NewNetlink(0)
+	return cfg.WriteFile(flags.WriteConfigTo) //nolint:wrapcheck // says it all
+}
+
+// initialize finds out whether the kernel can do what the daemon needs.
+func initialize(ctx context.Context) error {
+	kernel, err := openKernel(ctx, rules.Config{Families: enabledFamilies()}, false, io.Discard)
+	if err != nil {
+		return err
+	}
+	return kernel.Close() //nolint:wrapcheck // says it all
+}
+
+// runOnce runs the daemon with one configuration. When there is a new one, it ends the
+// daemon and returns that.
+func runOnce(ctx context.Context, d *daemon, cfg *config.Config) (*config.Config, error) {
+	log, err := openLog(cfg.Logging)
 	if err != nil {
 		return nil, err
 	}
-	if err := kernel.Probe(ctx, cfg); err != nil {
-		return nil, errors.Join(err, kernel.Close())
+	defer func() { _ = log.Sync() }() // standard error may not support it
+	for _, warning := range cfg.Warnings {
+		log.Warn(warning)
 	}
-	return kernel, nil
+	var next *config.Config
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		if err := d.run(groupCtx, cfg, log); err != nil {
+			return err
+		}
+		return errEnded
+	})
+	group.Go(func() error {
+		changed, err := d.settings.flags.Watch(groupCtx, cfg, func(err error) {
+			log.Error("the configuration file was changed and cannot be used; the last good one stays", zap.Error(err))
+		})
+		switch {
+		case groupCtx.Err() != nil:
+			return nil
+		case err != nil:
+			return fmt.Errorf("watch the configuration file: %w", err)
+		}
+		log.Info("the configuration was changed")
+		next = changed
+		return errEnded
+	})
+	if err := group.Wait(); !errors.Is(err, errEnded) {
+		return nil, err //nolint:wrapcheck // each part says it all
+	}
+	return next, nil
 }
 
-// newFlows makes what cleans up the conntrack table of this network namespace.
-func newFlows(log *zap.Logger) proxier.Flows {
-	return syncer.NewConntrack(0, func(err error) { log.Warn("conntrack", zap.Error(err)) })
-}
-
-// runDaemon is the daemon, as `run` and the demo run it. It closes the kernel.
-func runDaemon(ctx context.Context, source proxier.Source, kernel syncer.Kernel, opts proxier.Options) (err error) {
-	defer func() { err = errors.Join(err, kernel.Close()) }()
-	p, err := proxier.New(source, kernel, opts)
-	if err != nil {
-		return err
-	}
-	opts.Log.Info("nftproxy starts", zap.String("version", versionString()))
-	if err := p.Run(ctx); err != nil {
-		return err
-	}
-	opts.Log.Info("nftproxy ends; its rules stay in the kernel")
-	return nil
-}
+// errEnded ends what runs beside something that has ended in order.
+var errEnded = errors.New("ended")

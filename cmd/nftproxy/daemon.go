@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/netip"
+
+	"go.uber.org/zap"
+
+	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/proxier"
+	"github.com/nftproxy/nftproxy/rules"
+	"github.com/nftproxy/nftproxy/syncer"
+)
+
+// daemon is what `run` runs.
+type daemon struct {
+	settings *settings
+	dryRun   bool
+	stdout   io.Writer // for the batches of a dry run
+}
+
+// run runs the daemon with a configuration until the context is done.
+func (d *daemon) run(ctx context.Context, cfg *config.Config, log *zap.Logger) error {
+	node, err := nodeName(cfg)
+	if err != nil {
+		return err
+	}
+	source, _, err := d.settings.source(cfg, node, log)
+	if err != nil {
+		return err
+	}
+	opts := options(cfg, enabledFamilies(), log)
+	kernel, err := openKernel(ctx, opts.Rules, d.dryRun, d.stdout)
+	if err != nil {
+		return err
+	}
+	if !d.dryRun {
+		addKernelWork(&opts)
+	}
+	return runProxier(ctx, source, kernel, opts)
+}
+
+// openKernel opens the kernel and probes it, or for a dry run makes a model of one
+// that prints what it is sent.
+func openKernel(ctx context.Context, cfg rules.Config, dryRun bool, out io.Writer) (syncer.Kernel, error) {
+	if dryRun {
+		return syncer.NewPrinter(&syncer.Memory{}, out), nil
+	}
+	kernel, err := syncer.NewNetlink(0)
+	if err != nil {
+		return nil, err
+	}
+	if err := kernel.Probe(ctx, cfg); err != nil {
+		return nil, errors.Join(err, kernel.Close())
+	}
+	return kernel, nil
+}
+
+// addKernelWork adds what is done in the kernel beside the rules, in the network
+// namespace of this process.
+func addKernelWork(opts *proxier.Options) {
+	report := func(what string) func(error) {
+		return func(err error) { opts.Log.Warn(what, zap.Error(err)) }
+	}
+	opts.Flows = syncer.NewConntrack(0, report("conntrack"))
+	opts.Affinity = syncer.NewAffinity(0, report("session affinity"))
+	opts.WatchAddresses = func(ctx context.Context, changed func([]netip.Addr)) error {
+		return syncer.NewAddresses(0, changed, report("addresses of this node")).Run(ctx)
+	}
+}
+
+// runProxier runs a proxier, as `run` and the demo do. It closes the kernel.
+func runProxier(ctx context.Context, source proxier.Source, kernel syncer.Kernel, opts proxier.Options) (err error) {
+	defer func() { err = errors.Join(err, kernel.Close()) }()
+	p, err := proxier.New(source, kernel, opts)
+	if err != nil {
+		return err
+	}
+	opts.Log.Info("nftproxy starts", zap.String("version", versionString()))
+	if err := p.Run(ctx); err != nil {
+		return err
+	}
+	opts.Log.Info("nftproxy ends; its rules stay in the kernel")
+	return nil
+}
