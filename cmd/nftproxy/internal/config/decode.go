@@ -38,13 +38,20 @@ func read(path string) ([]byte, error) {
 
 // Parse reads the configuration from the content of a file, as Load does.
 func Parse(data []byte) (*Config, error) {
+	return parse(data, func(*v1alpha1.KubeProxyConfiguration) {}, func(field string) string { return field })
+}
+
+// parse is Parse with settings that override those of the file, and with what the
+// operator calls a field.
+func parse(data []byte, override func(*v1alpha1.KubeProxyConfiguration), name func(field string) string) (*Config, error) {
 	object, lenient, err := decode(data)
 	if err != nil {
 		return nil, err
 	}
 	setDefaults(object)
+	override(object)
 	setModeDefaults(object)
-	cfg, err := resolve(object)
+	cfg, err := resolve(object, name)
 	if err != nil {
 		return nil, err
 	}

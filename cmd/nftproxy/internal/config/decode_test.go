@@ -108,7 +108,7 @@ nodePortAddresses: [Primary, 192.0.2.1]
 conntrack: {min: -1}
 `))
 	var fields []string
-	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // it is the joined error itself
+	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
 		t.Fatalf("got error %v", err)
 	}

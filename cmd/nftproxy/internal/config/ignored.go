@@ -23,13 +23,17 @@ func (r *resolver) featureGates(gates map[string]bool) {
 }
 
 // warnings returns what the operator should know of a valid configuration.
-func warnings(c *v1alpha1.KubeProxyConfiguration) []string {
+func warnings(c *v1alpha1.KubeProxyConfiguration, name func(field string) string) []string {
 	var lines []string
 	if c.Mode != modeNFTables {
-		lines = append(lines, fmt.Sprintf("mode: %q is taken for nftables: this program has no other mode", c.Mode))
+		lines = append(lines, fmt.Sprintf("%s: %q is taken for nftables, this program has no other mode", name("mode"), c.Mode))
 	}
-	if names := meaningless(c); len(names) > 0 {
-		lines = append(lines, "these fields are set, but have no meaning for nftproxy: "+strings.Join(names, ", "))
+	names := meaningless(c)
+	for i, field := range names {
+		names[i] = name(field)
+	}
+	if len(names) > 0 {
+		lines = append(lines, "these settings have no meaning for nftproxy: "+strings.Join(names, ", "))
 	}
 	return lines
 }
@@ -42,8 +46,10 @@ func meaningless(c *v1alpha1.KubeProxyConfiguration) []string {
 		{"showHiddenMetricsForVersion", c.ShowHiddenMetricsForVersion != ""},
 		{"logging.flushFrequency", c.Logging.FlushFrequency.Duration.Duration != logsapi.LogFlushFreqDefault},
 		{"logging.vmodule", len(c.Logging.VModule) > 0},
-		{"logging.options.text", setLogOptions(c.Logging.Options.Text.OutputRoutingOptions)},
-		{"logging.options.json", setLogOptions(c.Logging.Options.JSON.OutputRoutingOptions)},
+		{"logging.options.text.splitStream", c.Logging.Options.Text.SplitStream},
+		{"logging.options.text.infoBufferSize", c.Logging.Options.Text.InfoBufferSize.Value() != 0},
+		{"logging.options.json.splitStream", c.Logging.Options.JSON.SplitStream},
+		{"logging.options.json.infoBufferSize", c.Logging.Options.JSON.InfoBufferSize.Value() != 0},
 		{"ipvs.syncPeriod", c.IPVS.SyncPeriod.Duration != defaultSyncPeriod},
 		{"ipvs.minSyncPeriod", c.IPVS.MinSyncPeriod.Duration != 0},
 		{"ipvs.scheduler", c.IPVS.Scheduler != ""},
@@ -85,10 +91,6 @@ func meaninglessIPTables(c *v1alpha1.KubeProxyConfiguration) []setField {
 		{"iptables.syncPeriod", c.IPTables.SyncPeriod.Duration != defaultSyncPeriod},
 		{"iptables.minSyncPeriod", c.IPTables.MinSyncPeriod.Duration != time.Second},
 	}
-}
-
-func setLogOptions(o logsapi.OutputRoutingOptions) bool {
-	return o.SplitStream || o.InfoBufferSize.Value() != 0
 }
 
 // meaninglessGates returns the gates that are set to something else than what this

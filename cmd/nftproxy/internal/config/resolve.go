@@ -33,16 +33,19 @@ func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
 
 // resolver turns the texts and numbers of a configuration into typed values, and
 // collects what is wrong with them.
-type resolver struct{ problems []error }
+type resolver struct {
+	name     func(field string) string // what the operator calls a field
+	problems []error
+}
 
 func (r *resolver) refuse(field, format string, args ...any) {
-	r.problems = append(r.problems, &FieldError{Field: field, Problem: fmt.Sprintf(format, args...)})
+	r.problems = append(r.problems, &FieldError{Field: r.name(field), Problem: fmt.Sprintf(format, args...)})
 }
 
 // resolve returns the typed configuration of an object with all defaults, or an
 // error that joins a FieldError for each problem.
-func resolve(c *v1alpha1.KubeProxyConfiguration) (*Config, error) {
-	r := &resolver{}
+func resolve(c *v1alpha1.KubeProxyConfiguration, name func(field string) string) (*Config, error) {
+	r := &resolver{name: name}
 	cfg := &Config{
 		Object:            c,
 		FeatureGates:      c.FeatureGates,
@@ -78,7 +81,7 @@ func resolve(c *v1alpha1.KubeProxyConfiguration) (*Config, error) {
 		slices.SortStableFunc(r.problems, func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
 		return nil, errors.Join(r.problems...)
 	}
-	cfg.Warnings = warnings(c)
+	cfg.Warnings = warnings(c, name)
 	return cfg, nil
 }
 

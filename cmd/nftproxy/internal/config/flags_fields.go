@@ -1,0 +1,48 @@
+package config
+
+// flagFields returns the flags by the paths of the fields that they set, of those
+// fields that errors and warnings can be about.
+func flagFields() map[string]string {
+	return map[string]string{
+		"bindAddress":                         "bind-address",
+		"clientConnection.burst":              "kube-api-burst",
+		"clusterCIDR":                         "cluster-cidr",
+		"configSyncPeriod":                    "config-sync-period",
+		"conntrack.maxPerCore":                "conntrack-max-per-core",
+		"conntrack.min":                       "conntrack-min",
+		"conntrack.tcpCloseWaitTimeout":       "conntrack-tcp-timeout-close-wait",
+		"conntrack.tcpEstablishedTimeout":     "conntrack-tcp-timeout-established",
+		"conntrack.udpStreamTimeout":          "conntrack-udp-timeout-stream",
+		"conntrack.udpTimeout":                "conntrack-udp-timeout",
+		"detectLocal.bridgeInterface":         "pod-bridge-interface",
+		"detectLocal.interfaceNamePrefix":     "pod-interface-name-prefix",
+		"detectLocalMode":                     "detect-local-mode",
+		"healthzBindAddress":                  "healthz-bind-address",
+		"hostnameOverride":                    "hostname-override",
+		"iptables.localhostNodePorts":         "iptables-localhost-nodeports",
+		"iptables.masqueradeBit":              "iptables-masquerade-bit",
+		"ipvs.excludeCIDRs":                   "ipvs-exclude-cidrs",
+		"ipvs.minSyncPeriod":                  "ipvs-min-sync-period",
+		"ipvs.scheduler":                      "ipvs-scheduler",
+		"ipvs.strictARP":                      "ipvs-strict-arp",
+		"ipvs.syncPeriod":                     "ipvs-sync-period",
+		"ipvs.tcpFinTimeout":                  "ipvs-tcpfin-timeout",
+		"ipvs.tcpTimeout":                     "ipvs-tcp-timeout",
+		"ipvs.udpTimeout":                     "ipvs-udp-timeout",
+		"logging.flushFrequency":              "log-flush-frequency",
+		"logging.format":                      "logging-format",
+		"logging.options.json.infoBufferSize": "log-json-info-buffer-size",
+		"logging.options.json.splitStream":    "log-json-split-stream",
+		"logging.options.text.infoBufferSize": "log-text-info-buffer-size",
+		"logging.options.text.splitStream":    "log-text-split-stream",
+		"logging.verbosity":                   "v",
+		"logging.vmodule":                     "vmodule",
+		"metricsBindAddress":                  "metrics-bind-address",
+		"mode":                                "proxy-mode",
+		"nftables.minSyncPeriod":              "iptables-min-sync-period",
+		"nftables.syncPeriod":                 "iptables-sync-period",
+		"nodePortAddresses":                   "nodeport-addresses",
+		"oomScoreAdj":                         "oom-score-adj",
+		"showHiddenMetricsForVersion":         "show-hidden-metrics-for-version",
+	}
+}
