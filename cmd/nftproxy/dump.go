@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -73,6 +74,7 @@ type dumper struct {
 	ctx      context.Context //nolint:containedctx // of the one command that a dumper serves
 	cfg      *config.Config
 	node     string
+	rules    rules.Config // what the syncer has
 	kernel   *syncer.Printer
 	syncer   *syncer.Syncer
 	known    map[rules.ServicePortKey]bool
@@ -89,7 +91,8 @@ func newDumper(ctx context.Context, cfg *config.Config, stderr io.Writer) (*dump
 		ctx: ctx, cfg: cfg, node: node, kernel: syncer.NewPrinter(&syncer.Memory{}, io.Discard),
 		known: map[rules.ServicePortKey]bool{}, stderr: stderr,
 	}
-	d.syncer, err = syncer.New(d.kernel, d.cluster().Config())
+	d.rules = d.cluster().Config()
+	d.syncer, err = syncer.New(d.kernel, d.rules)
 	return d, err
 }
 
@@ -123,6 +126,10 @@ func (d *dumper) load(s *settings) error {
 // sync brings the cluster into the model.
 func (d *dumper) sync(cluster *proxier.Cluster) error {
 	work := cluster.Take()
+	work.Config = nil
+	if config := cluster.Config(); !reflect.DeepEqual(config, d.rules) {
+		work.Config, d.rules = &config, config
+	}
 	if err := work.Prepare(d.syncer); err != nil {
 		d.report(err)
 	}
