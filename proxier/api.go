@@ -7,7 +7,9 @@ import (
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
@@ -18,7 +20,7 @@ import (
 
 // What the API server is asked for, the same as kube-proxy: the Services of other
 // proxies and headless ones never arrive, and one that becomes such a Service
-// arrives as a deletion.
+// arrives as a deletion. Of the Nodes only this node's arrives.
 const (
 	serviceLabels = "!" + labelServiceProxyName
 	serviceFields = "spec.clusterIP!=" + corev1.ClusterIPNone
@@ -38,64 +40,79 @@ type API struct {
 	clock    clock.WithTicker
 }
 
-// NewAPI returns a source that watches with the client, and takes the endpoints
-// on that node as local.
+// NewAPI returns a source that watches with the client, takes the endpoints on that
+// node as local, and delivers its Node.
 func NewAPI(client kubernetes.Interface, nodeName string, log *zap.Logger) *API {
 	return &API{client: client, nodeName: nodeName, log: log, clock: clock.RealClock{}}
 }
 
 // Run implements [Source]. An API server that cannot be reached, at the start or
 // later, is no reason to return: Run tries again until the context is done and
-// says so in the log; the handler keeps what it has got.
+// says so in the log; the handler keeps what it has got. One that does not let the
+// Node or ServiceCIDRs be read delays Synced by optionalWait, and no more.
 func (a *API) Run(ctx context.Context, h Handler) error {
-	health := newAPIHealth(a.log, a.clock, serverOf(a.client), kindService, kindSlice)
-	out := &apiOutput{handler: h, unlisted: map[string]bool{kindService: true, kindSlice: true}}
+	required, optional := []string{kindService, kindSlice}, []string{kindNode, kindServiceCIDR}
+	health := newAPIHealth(a.log, a.clock, serverOf(a.client), required, optional)
+	out := newAPIOutput(h, required, optional)
 	var running sync.WaitGroup
 	running.Go(func() { health.run(ctx) })
-	running.Go(func() { a.reflect(ctx, kindService, &corev1.Service{}, a.services(), out, health) })
-	running.Go(func() { a.reflect(ctx, kindSlice, &discoveryv1.EndpointSlice{}, a.slices(), out, health) })
+	running.Go(func() { out.await(ctx, a.clock, health.without) })
+	for _, k := range a.kinds() {
+		running.Go(func() { a.reflect(ctx, k, out, health) })
+	}
 	running.Wait()
 	return nil
 }
 
+// apiKind is a kind of objects, and how the API server is asked for those that
+// matter.
+type apiKind struct {
+	name    string
+	example runtime.Object
+	lw      *cache.ListWatch
+}
+
+func (a *API) kinds() []apiKind {
+	thisNode := fields.OneTermEqualSelector(metav1.ObjectNameField, a.nodeName).String()
+	core, everywhere := a.client.CoreV1(), metav1.NamespaceAll
+	return []apiKind{
+		{kindService, &corev1.Service{}, listWatch(core.Services(everywhere), serviceLabels, serviceFields)},
+		{kindSlice, &discoveryv1.EndpointSlice{}, listWatch(a.client.DiscoveryV1().EndpointSlices(everywhere), sliceLabels, "")},
+		{kindNode, &corev1.Node{}, listWatch(core.Nodes(), "", thisNode)},
+		{kindServiceCIDR, &networkingv1.ServiceCIDR{}, listWatch(a.client.NetworkingV1().ServiceCIDRs(), "", "")},
+	}
+}
+
 // reflect keeps the handler up to date about one kind until the context is done.
-func (a *API) reflect(ctx context.Context, kind string, example runtime.Object, lw *cache.ListWatch, out *apiOutput, health *apiHealth) {
-	logger := health.clientLogger(kind)
+func (a *API) reflect(ctx context.Context, k apiKind, out *apiOutput, health *apiHealth) {
+	logger := health.clientLogger(k.name)
 	ctx = klog.NewContext(ctx, logger)
 	var pending sync.WaitGroup
 	defer pending.Wait()
 	cache.NewReflectorWithOptions(
-		cache.ToListWatcherWithWatchListSemantics(health.observe(kind, lw), a.client),
-		example,
-		newAPIStore(kind, a.nodeName, out, health),
-		cache.ReflectorOptions{Name: kind, Logger: &logger, Clock: endingClock{a.clock, ctx.Done(), &pending}},
+		cache.ToListWatcherWithWatchListSemantics(health.observe(k.name, k.lw), a.client),
+		k.example,
+		newAPIStore(k.name, a.nodeName, out, health),
+		cache.ReflectorOptions{Name: k.name, Logger: &logger, Clock: endingClock{a.clock, ctx.Done(), &pending}},
 	).RunWithContext(ctx)
 }
 
-func (a *API) services() *cache.ListWatch {
-	services := a.client.CoreV1().Services(metav1.NamespaceAll)
-	return &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.LabelSelector, o.FieldSelector = serviceLabels, serviceFields
-			return services.List(ctx, o)
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.LabelSelector, o.FieldSelector = serviceLabels, serviceFields
-			return services.Watch(ctx, o)
-		},
-	}
+// kindClient is what a typed client of any kind has; L is the kind's list.
+type kindClient[L runtime.Object] interface {
+	List(ctx context.Context, o metav1.ListOptions) (L, error)
+	Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
 }
 
-func (a *API) slices() *cache.ListWatch {
-	slices := a.client.DiscoveryV1().EndpointSlices(metav1.NamespaceAll)
+// listWatch lists and watches what the selectors select.
+func listWatch[L runtime.Object](client kindClient[L], labelSelector, fieldSelector string) *cache.ListWatch {
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.LabelSelector = sliceLabels
-			return slices.List(ctx, o)
+			o.LabelSelector, o.FieldSelector = labelSelector, fieldSelector
+			return client.List(ctx, o)
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.LabelSelector = sliceLabels
-			return slices.Watch(ctx, o)
+			o.LabelSelector, o.FieldSelector = labelSelector, fieldSelector
+			return client.Watch(ctx, o)
 		},
 	}
 }

@@ -20,7 +20,7 @@ func NewClient(kubeconfig string) (kubernetes.Interface, error) {
 	config.UserAgent = "nftproxy"
 	config.ContentType = runtime.ContentTypeProtobuf
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	config.QPS, config.Burst = 5, 10 // there are two long requests, and their retries
+	config.QPS, config.Burst = 10, 20 // there are four long requests, and their retries
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("client for the API server at %s: %w: correct the kubeconfig file", config.Host, err)

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
@@ -60,17 +61,36 @@ func newAPIServer(t testing.TB) *apiServer {
 const (
 	servicesPath = "/api/v1/services"
 	slicesPath   = "/apis/discovery.k8s.io/v1/endpointslices"
+	nodesPath    = "/api/v1/nodes"
+	cidrsPath    = "/apis/networking.k8s.io/v1/servicecidrs"
 )
+
+// bookmarkOf returns an object of the kind of a path.
+func bookmarkOf(path string) (runtime.Object, *metav1.ObjectMeta) {
+	switch path {
+	case servicesPath:
+		o := &corev1.Service{}
+		return o, &o.ObjectMeta
+	case slicesPath:
+		o := &discoveryv1.EndpointSlice{}
+		return o, &o.ObjectMeta
+	case nodesPath:
+		o := &corev1.Node{}
+		return o, &o.ObjectMeta
+	default:
+		o := &networkingv1.ServiceCIDR{}
+		return o, &o.ObjectMeta
+	}
+}
 
 func (s *apiServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if req.FormValue("watch") != "true" || req.FormValue("sendInitialEvents") != "true" {
 		http.Error(w, "only watches with initial events", http.StatusNotFound)
 		return
 	}
-	bookmark := map[string]runtime.Object{servicesPath: &corev1.Service{}, slicesPath: &discoveryv1.EndpointSlice{}}[req.URL.Path]
-	meta := bookmark.(metav1.Object) //nolint:forcetypeassert // both are
-	meta.SetResourceVersion("10")
-	meta.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
+	bookmark, meta := bookmarkOf(req.URL.Path)
+	meta.ResourceVersion = "10"
+	meta.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
 	s.mu.Lock()
 	events, more := s.events[req.URL.Path], make(chan metav1.WatchEvent)
 	s.requests[req.URL.Path], s.more[req.URL.Path] = req, more
@@ -95,12 +115,15 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 }
 
 func (s *apiServer) send(w http.ResponseWriter, e metav1.WatchEvent) {
-	kinds := map[bool]metav1.TypeMeta{true: {APIVersion: "v1", Kind: "Service"}, false: {APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}}
 	switch o := e.Object.Object.(type) {
 	case *corev1.Service:
-		o.TypeMeta = kinds[true]
+		o.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}
 	case *discoveryv1.EndpointSlice:
-		o.TypeMeta = kinds[false]
+		o.TypeMeta = metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}
+	case *corev1.Node:
+		o.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}
+	case *networkingv1.ServiceCIDR:
+		o.TypeMeta = metav1.TypeMeta{APIVersion: "networking.k8s.io/v1", Kind: "ServiceCIDR"}
 	}
 	if err := json.NewEncoder(w).Encode(e); err != nil {
 		s.t.Error(err)
@@ -115,6 +138,8 @@ func TestAPIWithAServer(t *testing.T) {
 	server := newAPIServer(t)
 	server.events[servicesPath] = []runtime.Object{namedService("a", "10.96.0.1"), namedService("b", "10.96.0.2")}
 	server.events[slicesPath] = []runtime.Object{namedSlice("a-1", "10.244.1.1")}
+	server.events[nodesPath] = []runtime.Object{kubeNode(nil)}
+	server.events[cidrsPath] = []runtime.Object{kubeServiceCIDR("kubernetes", "10.96.0.0/16")}
 	client, err := NewClient(kubeconfig(t, server.URL))
 	must(t, err)
 	if got := serverOf(client); got != server.URL {
@@ -124,12 +149,14 @@ func TestAPIWithAServer(t *testing.T) {
 	r.ending = append(r.ending, server.CloseClientConnections, server.Close)
 	r.start(NewAPI(client, "node-1", zap.NewNop()))
 	r.waitSynced()
-	r.waitNames("ns/a ns/b ns/a-1")
+	r.waitNames("ns/a ns/b ns/a-1 node-1 kubernetes")
 
 	server.mu.Lock()
 	for path, want := range map[string]string{
 		servicesPath: "!service.kubernetes.io/service-proxy-name; spec.clusterIP!=None",
 		slicesPath:   "!service.kubernetes.io/headless; ",
+		nodesPath:    "; metadata.name=node-1",
+		cidrsPath:    "; ",
 	} {
 		req := server.requests[path]
 		if got := req.FormValue("labelSelector") + "; " + req.FormValue("fieldSelector"); got != want {
@@ -145,11 +172,11 @@ func TestAPIWithAServer(t *testing.T) {
 	server.mu.Unlock()
 
 	more <- metav1.WatchEvent{Type: "DELETED", Object: runtime.RawExtension{Object: namedService("a", "10.96.0.1")}}
-	r.waitNames("ns/b ns/a-1")
+	r.waitNames("ns/b ns/a-1 node-1 kubernetes")
 	more <- metav1.WatchEvent{Type: "ERROR", Object: runtime.RawExtension{Object: &metav1.Status{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: "Failure", Code: http.StatusGone, Reason: metav1.StatusReasonExpired,
 	}}}
-	r.waitNames("ns/b ns/c ns/a-1")
+	r.waitNames("ns/b ns/c ns/a-1 node-1 kubernetes")
 }
 
 // A server that refuses connections at the start is waited for; this does not hold

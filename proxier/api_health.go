@@ -33,17 +33,24 @@ type apiHealth struct {
 	server string
 
 	mu      sync.Mutex
-	waiting []string         // the kinds whose first full list is still to come
-	failing map[string]error // by kind: why it is not being watched
-	told    map[string]bool  // by kind: the log says that it is failing
-	last    time.Time        // of the last line about trouble
+	waiting []string         // the required kinds whose first full list is still to come
+	failing map[string]error // by required kind: why it is not being watched
+	// optional has the kinds that services do without, with their last error, nil if
+	// there is none.
+	optional map[string]error
+	told     map[string]bool // by kind: the log says that it is failing
+	last     time.Time       // of the last line about trouble
 }
 
-func newAPIHealth(log *zap.Logger, c clock.WithTicker, server string, kinds ...string) *apiHealth {
-	return &apiHealth{
-		log: log, clock: c, server: server, waiting: kinds,
-		failing: map[string]error{}, told: map[string]bool{},
+func newAPIHealth(log *zap.Logger, c clock.WithTicker, server string, required, optional []string) *apiHealth {
+	h := &apiHealth{
+		log: log, clock: c, server: server, waiting: slices.Clone(required),
+		failing: map[string]error{}, optional: map[string]error{}, told: map[string]bool{},
 	}
+	for _, kind := range optional {
+		h.optional[kind] = nil
+	}
+	return h
 }
 
 // run repeats what is being waited for until everything is there.
@@ -80,13 +87,21 @@ func (h *apiHealth) listed(kind string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.waiting = slices.DeleteFunc(h.waiting, func(k string) bool { return k == kind })
+	h.answered(kind)
 }
 
 // succeeded notes that the API server answered a request for the kind.
 func (h *apiHealth) succeeded(kind string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.answered(kind)
+}
+
+func (h *apiHealth) answered(kind string) {
 	delete(h.failing, kind)
+	if _, ok := h.optional[kind]; ok {
+		h.optional[kind] = nil
+	}
 	if h.told[kind] {
 		delete(h.told, kind)
 		h.log.Info(fmt.Sprintf("%s answers again about %ss", h.server, kind))
@@ -102,6 +117,10 @@ func (h *apiHealth) failed(kind string, err error) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if _, ok := h.optional[kind]; ok {
+		h.failedOptional(kind, err)
+		return
+	}
 	h.failing[kind] = err
 	if h.clock.Since(h.last) >= apiLogInterval {
 		h.tell()

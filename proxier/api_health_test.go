@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"testing"
 	"time"
@@ -20,13 +21,17 @@ func TestAPIHealth(t *testing.T) {
 	refused := fmt.Errorf("failed to list: %w", &url.Error{Op: "Get", URL: "https://api:6443/api/v1/services?x=y", Err: errors.New("connection refused")})
 	core, logs := observer.New(zap.DebugLevel)
 	clock := testingclock.NewFakeClock(time.Unix(0, 0))
-	h := newAPIHealth(zap.New(core), clock, "https://api:6443", kindService, kindSlice)
+	h := newAPIHealth(zap.New(core), clock, "https://api:6443", []string{kindService, kindSlice}, []string{kindNode, kindServiceCIDR})
 	waiting := func(kinds, why string) string {
 		return "waiting for the first list of " + kinds + " from https://api:6443: " + why
 	}
 	cannot := func(kinds, why string) string {
 		return "cannot watch " + kinds + " at https://api:6443: " + why + "; trying again, meanwhile the last known state stays"
 	}
+	without := func(kinds, why string) string {
+		return "Services work without " + kinds + " from https://api:6443: " + why + "; trying again"
+	}
+	notFound := apierrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{}, "", "", 0, false)
 	steps := []struct {
 		name string
 		do   func()
@@ -60,6 +65,20 @@ func TestAPIHealth(t *testing.T) {
 			clock.Step(apiLogInterval)
 			h.clientLogger(kindSlice).WithName("x").WithValues("a", "b").Error(nil, "unknown event", "type", "X")
 		}, []string{cannot("EndpointSlices", "unknown event typeX")}},
+		{"an optional kind is refused", func() { clock.Step(apiLogInterval); h.failed(kindServiceCIDR, notFound) }, []string{
+			without("ServiceCIDRs", "the server could not find the requested resource"),
+		}},
+		{"again and again", func() { clock.Step(time.Hour); h.failed(kindServiceCIDR, notFound) }, nil},
+		{"services begin without it, and another", func() { h.without([]string{kindNode, kindServiceCIDR}) }, []string{without("Nodes", "no answer yet")}},
+		{"both are there", func() { h.succeeded(kindNode); h.succeeded(kindServiceCIDR); h.succeeded(kindNode) }, []string{
+			"https://api:6443 answers again about Nodes", "https://api:6443 answers again about ServiceCIDRs",
+		}},
+		{"an outage of an optional kind", func() { clock.Step(time.Hour); h.failed(kindNode, refused) }, nil},
+		{"services begin in it", func() { h.without([]string{kindNode}) }, []string{without("Nodes", "connection refused")}},
+		{"the end of that", func() { h.succeeded(kindNode) }, []string{"https://api:6443 answers again about Nodes"}},
+		{"not allowed to read an optional kind", func() {
+			h.failed(kindNode, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", errors.New("no role")))
+		}, []string{without("Nodes", "nodes is forbidden: no role (a ClusterRole must allow to list and watch them)")}},
 	}
 	for _, step := range steps {
 		step.do()

@@ -3,6 +3,7 @@ package proxier
 import (
 	"context"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -25,16 +26,19 @@ type sourceRecorder struct {
 	wake     chan struct{} // gets a value after every call
 	services map[string]*Service
 	slices   map[string]*EndpointSlice
-	objects  int // that were applied so far
+	node     *Node
+	cidrs    map[string][]netip.Prefix // of ServiceCIDRs
+	objects  int                       // that were applied so far
 	applies  int
 	synced   int
 	problems []string
+	told     []Problem // the same
 }
 
 func newSourceRecorder(t testing.TB) *sourceRecorder {
 	return &sourceRecorder{
 		t: t, wake: make(chan struct{}, 1),
-		services: map[string]*Service{}, slices: map[string]*EndpointSlice{},
+		services: map[string]*Service{}, slices: map[string]*EndpointSlice{}, cidrs: map[string][]netip.Prefix{},
 	}
 }
 
@@ -57,7 +61,18 @@ func (r *sourceRecorder) enter() (leave func()) {
 func (r *sourceRecorder) Apply(changes Changes) {
 	defer r.enter()()
 	r.applies++
-	r.objects += len(changes.Services) + len(changes.Slices)
+	r.objects += len(changes.Services) + len(changes.Slices) + len(changes.ServiceCIDRs)
+	if changes.Node != nil {
+		r.objects++
+		r.node = changes.Node.Node
+	}
+	for _, c := range changes.ServiceCIDRs {
+		if len(c.CIDRs) == 0 {
+			delete(r.cidrs, c.Name)
+		} else {
+			r.cidrs[c.Name] = c.CIDRs
+		}
+	}
 	for _, c := range changes.Services {
 		record(r.services, c.Name, c.Service)
 	}
@@ -80,14 +95,17 @@ func (r *sourceRecorder) Synced() {
 }
 
 func (r *sourceRecorder) Problem(p Problem) {
-	err := p.Err
 	defer r.enter()()
-	r.problems = append(r.problems, err.Error())
+	r.problems, r.told = append(r.problems, p.Err.Error()), append(r.told, p)
 }
 
-// names returns the Services and the slices, sorted.
+// names returns the Services, the slices, the Node and the ServiceCIDRs, each sorted.
 func (r *sourceRecorder) names() string {
-	return strings.Join(append(slices.Sorted(maps.Keys(r.services)), slices.Sorted(maps.Keys(r.slices))...), " ")
+	names := append(slices.Sorted(maps.Keys(r.services)), slices.Sorted(maps.Keys(r.slices))...)
+	if r.node != nil {
+		names = append(names, r.node.Name)
+	}
+	return strings.Join(append(names, slices.Sorted(maps.Keys(r.cidrs))...), " ")
 }
 
 // hasProblem reports whether a problem has all the texts.

@@ -1,7 +1,6 @@
 package proxier
 
 import (
-	"fmt"
 	"sync"
 	"time"
 
@@ -10,34 +9,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 )
-
-// apiOutput is where the reflectors of all kinds meet: it calls the handler from
-// one of them at a time.
-type apiOutput struct {
-	mu       sync.Mutex
-	handler  Handler
-	unlisted map[string]bool // the kinds whose first full list is still to come
-}
-
-// apply hands changes and problems to the handler. The flag says that a full list
-// of the kind is complete with them; the last first one makes Synced.
-func (o *apiOutput) apply(kind string, changes Changes, problems []error, listed bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if len(changes.Services)+len(changes.Slices) > 0 {
-		o.handler.Apply(changes)
-	}
-	for _, err := range problems {
-		o.handler.Problem(Problem{Err: err})
-	}
-	if !listed || !o.unlisted[kind] {
-		return
-	}
-	delete(o.unlisted, kind)
-	if len(o.unlisted) == 0 {
-		o.handler.Synced()
-	}
-}
 
 // apiStore is what a reflector of one kind writes into, from one goroutine. It
 // keeps what the handler got, to know which objects a new list leaves out and
@@ -77,8 +48,12 @@ func (s *apiStore) convert(obj any) *apiObject {
 		return converted
 	}
 	key, o, err := convert(obj, s.nodeName)
+	var uid types.UID
+	if k, ok := obj.(metav1.Object); ok {
+		uid = k.GetUID()
+	}
 	return &apiObject{
-		ObjectMeta: metav1.ObjectMeta{Namespace: key.name.Namespace, Name: key.name.Name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: key.name.Namespace, Name: key.name.Name, UID: uid},
 		object:     o, err: err,
 	}
 }
@@ -107,7 +82,7 @@ func (s *apiStore) Delete(obj any) error {
 // object that is not in it was deleted while nobody watched.
 func (s *apiStore) Replace(list []any, _ string) error {
 	var changes Changes
-	var problems []error
+	var problems []Problem
 	listed := make(map[types.NamespacedName]bool, len(list))
 	for _, obj := range list {
 		name, errs := s.put(s.convert(obj), &changes)
@@ -129,15 +104,12 @@ func (s *apiStore) Resync() error { return nil }
 
 // put takes an object over, but one of which nothing can be used leaves its last
 // good state.
-func (s *apiStore) put(o *apiObject, changes *Changes) (name types.NamespacedName, problems []error) {
-	name = namespacedName(o)
-	for _, err := range each(o.err) {
-		problems = append(problems, fmt.Errorf("%s %s: %w", s.kind, name, err))
-	}
+func (s *apiStore) put(o *apiObject, changes *Changes) (name types.NamespacedName, problems []Problem) {
+	key := objectKey{s.kind, namespacedName(o)}
 	if o.err == nil || o.object.exists() {
-		s.set(name, o.object, changes)
+		s.set(key.name, o.object, changes)
 	}
-	return name, problems
+	return key.name, problemsOf(key.ref(o.UID), key.String(), o.err)
 }
 
 // set records the newest state of an object, and adds it to the changes if it is

@@ -38,12 +38,13 @@ func TestAPIDeliversEverythingThenSynced(t *testing.T) {
 	client := fake.NewClientset(namedService("a", "10.96.0.1"), namedService("b", "10.96.0.2"),
 		namedSlice("a-1", "10.244.1.1"), namedSlice("a-2"), kubeService(func(s *corev1.Service) {
 			s.Name, s.Spec.ClusterIP = "headless", "None"
-		}))
+		}), kubeNode(nil), kubeNode(func(n *corev1.Node) { n.Name = "node-2" }),
+		kubeServiceCIDR("kubernetes", "10.96.0.0/16"), kubeServiceCIDR("empty"))
 	r := newSourceRecorder(t)
 	r.start(NewAPI(client, "node-1", zap.NewNop()))
 	r.waitSynced()
 	r.get(func() {
-		if r.names() != "ns/a ns/b ns/a-1 ns/a-2" || len(r.problems) > 0 || r.applies != 2 {
+		if r.names() != "ns/a ns/b ns/a-1 ns/a-2 node-1 kubernetes" || len(r.problems) > 0 || r.applies != 4 {
 			t.Errorf("%s, problems %q, %d applies", r.names(), r.problems, r.applies)
 		}
 		if !r.slices["ns/a-1"].Endpoints[0].Local {
@@ -83,12 +84,14 @@ func TestAPIFollowsChanges(t *testing.T) {
 	ctx := context.Background()
 	client := fake.NewClientset(namedService("a", "10.96.0.1"))
 	services, slices := client.CoreV1().Services("ns"), client.DiscoveryV1().EndpointSlices("ns")
+	nodes, cidrs := client.CoreV1().Nodes(), client.NetworkingV1().ServiceCIDRs()
 	begun := watches(client)
 	r := newSourceRecorder(t)
 	r.start(NewAPI(client, "node-1", zap.NewNop()))
 	r.waitSynced()
-	<-begun
-	<-begun
+	for range 4 {
+		<-begun
+	}
 
 	do := func(_ any, err error) { t.Helper(); must(t, err) }
 	do(services.Create(ctx, namedService("b", "10.96.0.2"), metav1.CreateOptions{}))
@@ -115,6 +118,28 @@ func TestAPIFollowsChanges(t *testing.T) {
 	do(services.Update(ctx, another, metav1.UpdateOptions{})) // now another proxy's
 	must(t, slices.Delete(ctx, "a-1", metav1.DeleteOptions{}))
 	r.waitNames("ns/b")
+
+	do(nodes.Create(ctx, kubeNode(func(n *corev1.Node) { n.Name = "node-2" }), metav1.CreateOptions{})) // not this one
+	do(nodes.Create(ctx, kubeNode(nil), metav1.CreateOptions{}))
+	do(cidrs.Create(ctx, kubeServiceCIDR("kubernetes", "10.96.0.0/16"), metav1.CreateOptions{}))
+	r.waitNames("ns/b node-1 kubernetes")
+	r.get(func() { before = r.objects })
+	heartbeat := kubeNode(func(n *corev1.Node) { n.Status.Conditions = []corev1.NodeCondition{{Type: "Ready"}} })
+	do(nodes.Update(ctx, heartbeat, metav1.UpdateOptions{})) // makes no difference
+	do(nodes.Update(ctx, kubeNode(func(n *corev1.Node) { n.Labels[corev1.LabelTopologyZone] = "zone-b" }), metav1.UpdateOptions{}))
+	r.wait("the zone", func() bool { return r.node.Zone == "zone-b" })
+	must(t, nodes.Delete(ctx, "node-1", metav1.DeleteOptions{}))
+	must(t, nodes.Delete(ctx, "node-2", metav1.DeleteOptions{}))
+	deleting := kubeServiceCIDR("kubernetes", "10.96.0.0/16")
+	deleting.DeletionTimestamp = ptr.To(metav1.Unix(2000, 0))
+	do(cidrs.Update(ctx, deleting, metav1.UpdateOptions{})) // it still counts
+	must(t, cidrs.Delete(ctx, "kubernetes", metav1.DeleteOptions{}))
+	r.waitNames("ns/b")
+	r.get(func() {
+		if got := r.objects - before; got != 3 {
+			t.Errorf("%d objects were delivered", got)
+		}
+	})
 }
 
 // watches returns a channel that gets a value for each watch that has begun. The
@@ -142,15 +167,21 @@ func TestAPIReportsBadObjects(t *testing.T) {
 			!r.hasProblem(`Service ns/b: spec.ports[1].port: 70000 is not in 1..65535`) {
 			t.Errorf("%s, problems %q", r.names(), r.problems)
 		}
+		for _, p := range r.told {
+			if p.Reason != ReasonUnusableField || p.Object.Kind != "Service" || p.Object.Name.Namespace != "ns" || p.Object.UID != "uid-web" {
+				t.Errorf("problem %+v", p)
+			}
+		}
 	})
 }
 
 func newTestStore(t *testing.T, kind string) (*apiStore, *sourceRecorder) {
 	t.Helper()
 	r := newSourceRecorder(t)
-	out := &apiOutput{handler: r, unlisted: map[string]bool{kindService: true, kindSlice: true}}
+	required := []string{kindService, kindSlice}
+	out := newAPIOutput(r, required, nil)
 	a := NewAPI(fake.NewClientset(), "node-1", zap.NewNop())
-	return newAPIStore(kind, "node-1", out, newAPIHealth(a.log, a.clock, "", kindService, kindSlice)), r
+	return newAPIStore(kind, "node-1", out, newAPIHealth(a.log, a.clock, "", required, nil)), r
 }
 
 // A new list after an outage says what was deleted meanwhile, and it says it

@@ -9,10 +9,11 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Manifests is the Source that reads Services and EndpointSlices from files, as
-// kubectl writes them: YAML or JSON, one object, several documents or lists. It
-// follows every change of the files, and of links to them, but not what happens
-// behind a link in another folder. Objects of other kinds are ignored.
+// Manifests is the Source that reads Services, EndpointSlices, this node's Node and
+// ServiceCIDRs from files, as kubectl writes them: YAML or JSON, one object, several
+// documents or lists. It follows every change of the files, and of links to them, but
+// not what happens behind a link in another folder. Objects of other kinds, and the
+// Nodes of other nodes, are ignored.
 //
 // Nothing is taken away because of a mistake. A file that cannot be read or parsed
 // keeps its last good state, and so does an object of which nothing can be used; a
@@ -28,7 +29,7 @@ type Manifests struct {
 
 // NewManifests returns a source that reads the file of that path, or the files
 // *.yaml, *.yml and *.json of the folder of that path, but not hidden ones or those
-// of its subfolders. It takes the endpoints on that node as local.
+// of its subfolders. It takes the endpoints on that node as local, and delivers its Node.
 func NewManifests(path, nodeName string, log *zap.Logger) *Manifests {
 	return &Manifests{path: path, nodeName: nodeName, log: log, clock: clock.RealClock{}}
 }
@@ -137,22 +138,22 @@ func (r *manifestReader) read(named map[string]bool) error {
 	if err != nil {
 		return err
 	}
-	var problems []error
+	var problems []Problem
 	for _, u := range updates {
 		problems = append(problems, r.update(u)...)
 	}
 	changes, doubled := r.index.settle()
-	if len(changes.Services)+len(changes.Slices) > 0 {
+	if !changes.empty() {
 		r.handler.Apply(changes)
 	}
-	for _, err := range append(problems, doubled...) {
-		r.handler.Problem(Problem{Err: err})
+	for _, p := range append(problems, doubled...) {
+		r.handler.Problem(p)
 	}
 	return nil
 }
 
 // update takes over one file.
-func (r *manifestReader) update(u fileUpdate) (problems []error) {
+func (r *manifestReader) update(u fileUpdate) (problems []Problem) {
 	if u.gone {
 		delete(r.broken, u.path)
 		r.index.set(u.path, nil)
@@ -164,15 +165,16 @@ func (r *manifestReader) update(u fileUpdate) (problems []error) {
 		if len(r.index.files[u.path]) > 0 {
 			err = fmt.Errorf("%w; its last good state stays", err)
 		}
-		return []error{err}
+		return []Problem{{Reason: ReasonBadManifest, Err: err}}
 	}
 	if r.broken[u.path] {
 		delete(r.broken, u.path)
 		r.log.Info("manifest can be used again", zap.String("file", u.path))
 	}
 	r.index.set(u.path, m)
-	for _, err := range m.problems {
-		problems = append(problems, fmt.Errorf("%s: %w", u.path, err))
+	for _, p := range m.problems {
+		p.Err = fmt.Errorf("%s: %w", u.path, p.Err)
+		problems = append(problems, p)
 	}
 	return problems
 }
@@ -199,6 +201,9 @@ func (r *manifestReader) report(err error) {
 		r.log.Info("manifests can be read again", zap.String("path", r.folder.path))
 	case err != nil && r.trouble != err.Error():
 		r.trouble = err.Error()
-		r.handler.Problem(Problem{Err: fmt.Errorf("manifests in %s: %w; the last good state stays", r.folder.path, err)})
+		r.handler.Problem(Problem{
+			Reason: ReasonBadManifest,
+			Err:    fmt.Errorf("manifests in %s: %w; the last good state stays", r.folder.path, err),
+		})
 	}
 }

@@ -81,7 +81,7 @@ func (x *manifestIndex) disown(key objectKey, file string) {
 // settle returns what is new about objects since the last time, and a problem for
 // each object that one more file has than before, but not alone. Several files are
 // settled together, so that an object may move from one to another.
-func (x *manifestIndex) settle() (changes Changes, problems []error) {
+func (x *manifestIndex) settle() (changes Changes, problems []Problem) {
 	slices.SortFunc(x.touched, objectKey.compare)
 	for _, key := range slices.Compact(x.touched) {
 		owners := x.owners[key]
@@ -90,8 +90,11 @@ func (x *manifestIndex) settle() (changes Changes, problems []error) {
 			o = x.files[owners[0]][key]
 		}
 		if len(owners) > 1 && x.claimed[key] {
-			problems = append(problems, fmt.Errorf("%s is in %s: the one in %s is used, as its name sorts first: remove the others",
-				key, strings.Join(owners, " and in "), owners[0]))
+			problems = append(problems, Problem{
+				Object: key.ref(o.uid()), Reason: ReasonDuplicateObject,
+				Err: fmt.Errorf("%s is in %s: the one in %s is used, as its name sorts first: remove the others",
+					key, strings.Join(owners, " and in "), owners[0]),
+			})
 		}
 		if x.delivered[key].equal(o) {
 			continue

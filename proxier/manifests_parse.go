@@ -7,12 +7,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	networkingv1beta1 "k8s.io/api/networking/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
@@ -31,12 +35,12 @@ type manifest struct {
 	// stay.
 	unnamed bool
 	// problems say what is not used, and where it is.
-	problems []error
+	problems []Problem
 }
 
-// parseManifest reads the Services and EndpointSlices out of a file. It returns an
-// error if the file is not YAML or JSON; whatever is wrong with single objects is
-// a problem of the manifest.
+// parseManifest reads the objects that are for the node of that name out of a file. It
+// returns an error if the file is not YAML or JSON; whatever is wrong with single
+// objects is a problem of the manifest.
 func parseManifest(data []byte, nodeName string) (*manifest, error) {
 	docs, err := splitDocuments(data)
 	if err != nil {
@@ -45,19 +49,45 @@ func parseManifest(data []byte, nodeName string) (*manifest, error) {
 	p := manifestParser{
 		manifest:  &manifest{objects: map[objectKey]object{}, unusable: map[objectKey]bool{}},
 		nodeName:  nodeName,
-		service:   corev1.SchemeGroupVersion.WithKind(kindService),
-		slice:     discoveryv1.SchemeGroupVersion.WithKind(kindSlice),
+		kinds:     manifestKinds(),
 		itemKinds: map[schema.GroupVersionKind]schema.GroupVersionKind{},
 	}
 	p.itemKinds[corev1.SchemeGroupVersion.WithKind("List")] = schema.GroupVersionKind{}
-	p.itemKinds[corev1.SchemeGroupVersion.WithKind(kindService+"List")] = p.service
-	p.itemKinds[discoveryv1.SchemeGroupVersion.WithKind(kindSlice+"List")] = p.slice
+	for _, kind := range p.kinds {
+		p.itemKinds[kind.GroupVersion().WithKind(kind.Kind+"List")] = kind
+	}
 	for _, d := range docs {
 		if !bytes.Equal(bytes.TrimSpace(d.json), []byte("null")) {
 			p.addDocument(d.where, d.json)
 		}
 	}
 	return p.manifest, nil
+}
+
+// manifestKinds returns the kinds that are read, each first in the version that is
+// preferred.
+func manifestKinds() []schema.GroupVersionKind {
+	return []schema.GroupVersionKind{
+		corev1.SchemeGroupVersion.WithKind(kindService),
+		discoveryv1.SchemeGroupVersion.WithKind(kindSlice),
+		corev1.SchemeGroupVersion.WithKind(kindNode),
+		networkingv1.SchemeGroupVersion.WithKind(kindServiceCIDR),
+		networkingv1beta1.SchemeGroupVersion.WithKind(kindServiceCIDR), // the same fields
+	}
+}
+
+// newKubeObject returns an object of Kubernetes to decode one of the kind into.
+func newKubeObject(kind string) metav1.Object {
+	switch kind {
+	case kindService:
+		return &corev1.Service{}
+	case kindSlice:
+		return &discoveryv1.EndpointSlice{}
+	case kindNode:
+		return &corev1.Node{}
+	default:
+		return &networkingv1.ServiceCIDR{}
+	}
 }
 
 // document is one document of a file.
@@ -143,8 +173,8 @@ func jsonDocuments(text []byte) (docs [][]byte, err error) {
 type manifestParser struct {
 	*manifest
 
-	nodeName       string
-	service, slice schema.GroupVersionKind
+	nodeName string
+	kinds    []schema.GroupVersionKind // see manifestKinds
 	// itemKinds has the kinds of lists, with the kind of those items that do not say
 	// it themselves.
 	itemKinds map[schema.GroupVersionKind]schema.GroupVersionKind
@@ -196,27 +226,33 @@ func kindOf(data []byte, unsaid schema.GroupVersionKind) (schema.GroupVersionKin
 	return schema.FromAPIVersionAndKind(typeMeta.APIVersion, typeMeta.Kind), nil
 }
 
-// add adds a Service or an EndpointSlice. It refuses what is probably meant to be
-// one, and ignores other kinds.
+// add adds an object of a kind that is read. It refuses what is probably meant to be
+// one, and ignores other kinds, and other Nodes.
 func (p *manifestParser) add(where string, data []byte, kind schema.GroupVersionKind) {
-	switch kind {
-	case p.service:
-		p.addObject(where, data, kindService, &corev1.Service{})
-		return
-	case p.slice:
-		p.addObject(where, data, kindSlice, &discoveryv1.EndpointSlice{})
+	if slices.Contains(p.kinds, kind) {
+		if kind.Kind != kindNode || p.isThisNode(data) {
+			p.addObject(where, data, kind.Kind, newKubeObject(kind.Kind))
+		}
 		return
 	}
 	if _, isList := p.itemKinds[kind]; isList {
 		p.refuse(where, errors.New("is a list inside of a list: put its items into the outer one"))
 		return
 	}
-	for _, like := range []schema.GroupVersionKind{p.service, p.slice} {
+	for _, like := range p.kinds {
 		if kind.Group == like.Group && strings.EqualFold(kind.Kind, like.Kind) {
 			p.refuse(where, fmt.Errorf("is apiVersion %s, kind %s: only apiVersion %s, kind %s is known",
 				kind.GroupVersion(), kind.Kind, like.GroupVersion(), like.Kind))
+			return
 		}
 	}
+}
+
+// isThisNode reports whether a Node has the name of this node. Others are not even
+// decoded.
+func (p *manifestParser) isThisNode(data []byte) bool {
+	name := nameOf(data).Name
+	return name != "" && name == p.nodeName
 }
 
 // addObject decodes the data into the given object of Kubernetes, and converts
@@ -224,7 +260,10 @@ func (p *manifestParser) add(where string, data []byte, kind schema.GroupVersion
 func (p *manifestParser) addObject(where string, data []byte, kind string, into metav1.Object) {
 	strict, err := kjson.UnmarshalStrict(data, into, kjson.DisallowDuplicateFields)
 	if err = errors.Join(append(strict, err)...); err != nil {
-		rename(data, into)
+		if name := nameOf(data); name.Name != "" { // decoding may have ended before it
+			into.SetName(name.Name)
+			into.SetNamespace(name.Namespace)
+		}
 	}
 	if into.GetName() == "" {
 		if err == nil {
@@ -236,18 +275,19 @@ func (p *manifestParser) addObject(where string, data []byte, kind string, into 
 	var o object
 	setDefaults(into)
 	key := objectKey{kind, namespacedName(into)}
+	ref := key.ref(into.GetUID())
 	where += ": " + key.String()
 	if err == nil {
 		_, o, err = convert(into, p.nodeName)
 	}
 	if _, listed := p.objects[key]; listed || p.unusable[key] {
-		p.problems = append(p.problems,
-			fmt.Errorf("%s: is in this file before, and that is what is used: remove one of the two", where))
+		p.problems = append(p.problems, Problem{
+			Object: ref, Reason: ReasonDuplicateObject,
+			Err: fmt.Errorf("%s: is in this file before, and that is what is used: remove one of the two", where),
+		})
 		return
 	}
-	for _, e := range each(err) {
-		p.problems = append(p.problems, fmt.Errorf("%s: %w", where, e))
-	}
+	p.problems = append(p.problems, problemsOf(ref, where, err)...)
 	if err != nil && !o.exists() {
 		p.unusable[key] = true
 		return
@@ -255,57 +295,22 @@ func (p *manifestParser) addObject(where string, data []byte, kind string, into 
 	p.objects[key] = o
 }
 
-// rename gives an object that could not be decoded its name, if that is possible.
-func rename(data []byte, into metav1.Object) {
+// nameOf returns the name of an object that perhaps cannot be decoded, empty if it
+// cannot be told.
+func nameOf(data []byte) (name types.NamespacedName) {
 	var named struct {
 		Metadata struct {
 			Name, Namespace string
 		} `json:"metadata"`
 	}
-	if json.Unmarshal(data, &named) == nil {
-		into.SetName(named.Metadata.Name)
-		into.SetNamespace(named.Metadata.Namespace)
+	if json.Unmarshal(data, &named) != nil {
+		return name
 	}
+	return types.NamespacedName{Namespace: named.Metadata.Namespace, Name: named.Metadata.Name}
 }
 
 // refuse notes something that could be any object.
 func (m *manifest) refuse(where string, err error) {
 	m.unnamed = true
-	m.problems = append(m.problems, fmt.Errorf("%s: %w", where, err))
-}
-
-// setDefaults fills in what an API server fills in when it gets the object.
-func setDefaults(obj metav1.Object) {
-	if obj.GetNamespace() == "" {
-		obj.SetNamespace(metav1.NamespaceDefault)
-	}
-	switch o := obj.(type) {
-	case *corev1.Service:
-		setServiceDefaults(&o.Spec)
-	case *discoveryv1.EndpointSlice:
-		for i := range o.Ports {
-			if o.Ports[i].Name == nil {
-				o.Ports[i].Name = new(string)
-			}
-		}
-	}
-}
-
-func setServiceDefaults(spec *corev1.ServiceSpec) {
-	switch {
-	case len(spec.ClusterIPs) == 0 && spec.ClusterIP != "":
-		spec.ClusterIPs = []string{spec.ClusterIP}
-	case len(spec.ClusterIPs) > 0 && spec.ClusterIP == "":
-		spec.ClusterIP = spec.ClusterIPs[0]
-	}
-	if len(spec.IPFamilies) > 0 || spec.ClusterIP == corev1.ClusterIPNone {
-		return
-	}
-	for _, text := range spec.ClusterIPs {
-		family := corev1.IPv4Protocol // that of a bad address does not matter
-		if addr, err := parseAddr(text); err == nil && addr.Is6() {
-			family = corev1.IPv6Protocol
-		}
-		spec.IPFamilies = append(spec.IPFamilies, family)
-	}
+	m.problems = append(m.problems, Problem{Reason: ReasonBadManifest, Err: fmt.Errorf("%s: %w", where, err)})
 }

@@ -23,16 +23,33 @@ func describeObject(key objectKey, o object) string {
 		for _, a := range o.service.Addrs {
 			addrs = append(addrs, a.Addr)
 		}
-		return fmt.Sprintf("%s %v %v", key, addrs, o.service.Ports)
+		return fmt.Sprintf("%s %v %s", key, addrs, describePorts(o.service.Ports))
 	case o.slice != nil:
-		words := []string{fmt.Sprintf("%s of %s weight %d %v", key, o.slice.Service, o.slice.Weight, o.slice.Ports)}
+		words := []string{fmt.Sprintf("%s of %s weight %d %s", key, o.slice.Service, o.slice.Weight, describePorts(o.slice.Ports))}
 		for _, e := range o.slice.Endpoints {
 			words = append(words, fmt.Sprintf("%s local=%t ready=%t serving=%t terminating=%t", e.Addr, e.Local, e.Ready, e.Serving, e.Terminating))
 		}
 		return strings.Join(words, " ")
+	case o.node != nil:
+		return fmt.Sprintf("%s %v %v zone=%s deleting=%t,%t", key, o.node.Addrs, o.node.PodCIDRs, o.node.Zone, o.node.Deleting, o.node.ToBeDeleted)
+	case o.serviceCIDR != nil:
+		return fmt.Sprintf("%s %v", key, o.serviceCIDR.cidrs)
 	default:
 		return key.String() + " -"
 	}
+}
+
+// describePorts prints the name, protocol and number of ports, and the NodePort if there
+// is one.
+func describePorts(ports []Port) string {
+	words := make([]string, len(ports))
+	for i, p := range ports {
+		words[i] = fmt.Sprintf("{%s %s %d}", p.Name, p.Protocol, p.Number)
+		if p.NodePort != 0 {
+			words[i] = fmt.Sprintf("{%s %s %d node %d}", p.Name, p.Protocol, p.Number, p.NodePort)
+		}
+	}
+	return "[" + strings.Join(words, " ") + "]"
 }
 
 func describeObjects(objects map[objectKey]object) (lines []string) {
@@ -79,6 +96,24 @@ func TestParseKubectlOutput(t *testing.T) {
 	}
 }
 
+// The output of kubectl get nodes,servicecidrs -o yaml.
+func TestParseKubectlNodes(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join("testdata", "manifests", "kubectl-get-nodes.yaml"))
+	must(t, err)
+	m, err := parseManifest(data, "worker")
+	must(t, err)
+	if len(m.problems) > 0 || m.unnamed || len(m.unusable) > 0 {
+		t.Errorf("problems: %v", m.problems)
+	}
+	want := []string{
+		"Node worker [172.18.0.3 fc00:f853:ccd:e793::3 203.0.113.20] [10.244.1.0/24 fd00:10:244:1::/64] zone=zone-b deleting=false,true",
+		"ServiceCIDR kubernetes [10.96.0.0/16 fd00:10:96::/112]",
+	}
+	if diff := cmp.Diff(want, describeObjects(m.objects)); diff != "" {
+		t.Errorf("want -, got +\n%s", diff)
+	}
+}
+
 const (
 	webYAML = `apiVersion: v1
 kind: Service
@@ -96,6 +131,18 @@ addressType: IPv4
 ports: [{port: 8080}]
 endpoints: [{addresses: [10.244.1.10]}]
 `
+	nodeYAML = `apiVersion: v1
+kind: Node
+metadata: {name: node-1, labels: {topology.kubernetes.io/zone: zone-a}}
+spec: {podCIDRs: [10.244.1.0/24]}
+status: {addresses: [{type: InternalIP, address: 192.0.2.7}]}
+`
+	cidrYAML = `apiVersion: networking.k8s.io/v1
+kind: ServiceCIDR
+metadata: {name: extra}
+spec: {cidrs: [10.112.0.0/16]}
+`
+	nodeLine  = "Node node-1 [192.0.2.7] [10.244.1.0/24] zone=zone-a deleting=false,false"
 	webLine   = "Service default/web [10.96.0.10] [{ tcp 80}]"
 	sliceLine = "EndpointSlice default/web-1 of web weight 1 [{ tcp 8080}] 10.244.1.10 local=false ready=true serving=true terminating=false"
 )
@@ -140,7 +187,41 @@ func TestParseManifest(t *testing.T) {
 		},
 		{
 			name: "other kinds",
-			data: "apiVersion: apps/v1\nkind: Deployment\nspec: 7\n---\napiVersion: v1\nkind: Node\n---\napiVersion: serving.knative.dev/v1\nkind: Service\n",
+			data: "apiVersion: apps/v1\nkind: Deployment\nspec: 7\n---\napiVersion: v1\nkind: Pod\n---\napiVersion: serving.knative.dev/v1\nkind: Service\n",
+		},
+		{
+			name:    "this node, and its namespace, which it has not",
+			data:    strings.Replace(nodeYAML, "name: node-1", "name: node-1, namespace: default", 1),
+			objects: []string{nodeLine},
+		},
+		{
+			name: "other nodes, whatever is wrong with them",
+			data: strings.ReplaceAll(nodeYAML, "node-1", "node-2") + "---\napiVersion: v1\nkind: Node\n---\napiVersion: v1\nkind: Node\n" +
+				"metadata: {name: node-3, labels: 7}\n---\napiVersion: v1\nkind: Node\nmetadata: {name: [node-1]}\n---\n" + nodeYAML,
+			objects: []string{nodeLine},
+		},
+		{
+			name: "something is wrong with this node", data: strings.ReplaceAll(nodeYAML, "192.0.2.7", "192.0.2.700"),
+			objects:  []string{strings.ReplaceAll(nodeLine, "192.0.2.7", "")},
+			problems: []string{`document 1 (line 1): Node node-1: status.addresses[0].address: "192.0.2.700" is not an IP address`},
+		},
+		{
+			name: "a wrong type in this node", data: strings.ReplaceAll(nodeYAML, "[10.244.1.0/24]", "10.244.1.0/24"), unusable: "Node node-1",
+			problems: []string{"document 1 (line 1): Node node-1: json: cannot unmarshal string into Go struct field NodeSpec.spec.podCIDRs of type []string"},
+		},
+		{name: "ServiceCIDRs of both versions", data: cidrYAML + "---\n" + strings.NewReplacer("/v1", "/v1beta1", "extra", "old").Replace(cidrYAML), objects: []string{
+			"ServiceCIDR extra [10.112.0.0/16]", "ServiceCIDR old [10.112.0.0/16]",
+		}},
+		{
+			name: "lists of Nodes and ServiceCIDRs",
+			data: "apiVersion: v1\nkind: NodeList\nitems:\n- metadata: {name: node-2}\n- metadata: {name: node-1}\n---\n" +
+				"apiVersion: networking.k8s.io/v1beta1\nkind: ServiceCIDRList\nitems: [{metadata: {name: old}, spec: {cidrs: [10.112.0.0/16]}}]\n---\n" +
+				"apiVersion: networking.k8s.io/v1\nkind: ServiceCIDRList\nitems: [{metadata: {name: extra}, spec: {cidrs: [10.112.0.0/16]}}]",
+			objects: []string{"Node node-1 [] [] zone= deleting=false,false", "ServiceCIDR extra [10.112.0.0/16]", "ServiceCIDR old [10.112.0.0/16]"},
+		},
+		{
+			name: "a ServiceCIDR without a range that can be used", data: strings.ReplaceAll(cidrYAML, "/16", "/33"), unusable: "ServiceCIDR extra",
+			problems: []string{`document 1 (line 1): ServiceCIDR extra: spec.cidrs[0]: "10.112.0.0/33" is not a range of addresses`},
 		},
 		{name: "unknown fields", data: webYAML + "  colour: red\n", objects: []string{webLine}},
 		{
@@ -154,13 +235,15 @@ func TestParseManifest(t *testing.T) {
 			},
 		},
 		{
-			name:    "almost an object",
-			data:    "apiVersion: discovery.k8s.io/v1beta1\nkind: EndpointSlice\n---\napiVersion: v1\nkind: service\n---\napiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: List}]",
+			name: "almost an object",
+			data: "apiVersion: discovery.k8s.io/v1beta1\nkind: EndpointSlice\n---\napiVersion: v1\nkind: service\n---\napiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: List}]\n---\n" +
+				"apiVersion: networking.k8s.io/v1alpha1\nkind: ServiceCIDR\n",
 			unnamed: true,
 			problems: []string{
 				"document 1 (line 1): is apiVersion discovery.k8s.io/v1beta1, kind EndpointSlice: only apiVersion discovery.k8s.io/v1, kind EndpointSlice is known",
 				"document 2 (line 4): is apiVersion v1, kind service: only apiVersion v1, kind Service is known",
 				"document 3 (line 7): items[0]: is a list inside of a list: put its items into the outer one",
+				"document 4 (line 11): is apiVersion networking.k8s.io/v1alpha1, kind ServiceCIDR: only apiVersion networking.k8s.io/v1, kind ServiceCIDR is known",
 			},
 		},
 		{
@@ -207,7 +290,11 @@ func TestParseManifest(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			checkErrors(t, errors.Join(m.problems...), test.problems)
+			var errs []error
+			for _, p := range m.problems {
+				errs = append(errs, p.Err)
+			}
+			checkErrors(t, errors.Join(errs...), test.problems)
 			if diff := cmp.Diff(test.objects, describeObjects(m.objects)); diff != "" {
 				t.Errorf("want -, got +\n%s", diff)
 			}
@@ -254,6 +341,7 @@ func FuzzParseManifest(f *testing.F) {
 	}
 	f.Add(golden)
 	f.Add([]byte(webYAML + "---\n" + webSliceYAML))
+	f.Add([]byte(strings.ReplaceAll(nodeYAML, "node-1", "worker") + "---\n" + cidrYAML))
 	f.Add([]byte(`{"apiVersion":"v1","kind":"List","items":[{"apiVersion":"v1","kind":"Service","metadata":{"name":"a"}}]}{}`))
 	f.Add([]byte("--- # comment\r\nkind: [\r\n---\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -270,8 +358,13 @@ func FuzzParseManifest(f *testing.F) {
 				checkService(t, o.service)
 			case o.slice != nil:
 				checkSlice(t, o.slice)
+			case o.node != nil:
+				checkUsableNode(t, o.node)
+			case o.serviceCIDR != nil:
+				checkRanges(t, o.serviceCIDR.cidrs)
 			}
-			if key.name.Name == "" || key.name.Namespace == "" || m.unusable[key] {
+			hasNamespace := key.kind == kindService || key.kind == kindSlice
+			if key.name.Name == "" || hasNamespace != (key.name.Namespace != "") || m.unusable[key] || key.kind == kindNode && o.node == nil {
 				t.Errorf("object %s", key)
 			}
 		}

@@ -324,8 +324,10 @@ func TestManifestsPathMustExistAtStart(t *testing.T) {
 
 func TestLoadManifests(t *testing.T) {
 	changes, problems, err := LoadManifests(filepath.Join("testdata", "manifests"), "worker")
-	if err != nil || len(problems) > 0 || len(changes.Services) != 3 || len(changes.Slices) != 4 {
-		t.Errorf("%d Services, %d slices, problems %v, error %v", len(changes.Services), len(changes.Slices), problems, err)
+	if err != nil || len(problems) > 0 || len(changes.Services) != 3 || len(changes.Slices) != 4 ||
+		len(changes.ServiceCIDRs) != 1 || changes.Node == nil || changes.Node.Node.Name != "worker" {
+		t.Errorf("%d Services, %d slices, %d ServiceCIDRs, node %v, problems %v, error %v",
+			len(changes.Services), len(changes.Slices), len(changes.ServiceCIDRs), changes.Node, problems, err)
 	}
 	file := filepath.Join(t.TempDir(), "web.yaml")
 	write(t, file, "kind: [")

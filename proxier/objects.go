@@ -15,7 +15,8 @@ import (
 // made.
 type Service struct {
 	Name types.NamespacedName
-	// UID is what an Event about the Service refers to; empty for one of a manifest.
+	// UID is what an Event about the Service refers to; empty if a manifest does not
+	// say it.
 	UID types.UID
 	// Created decides between two Services that claim the same address: the older
 	// one has it.
@@ -50,8 +51,8 @@ type Port struct {
 	Name     string
 	Protocol rules.Protocol
 	Number   uint16
-	// NodePort is open on the node's addresses; 0 if there is none, and in an
-	// EndpointSlice.
+	// NodePort is open on the node's addresses, whatever the type of the Service; 0 if
+	// there is none, and in an EndpointSlice.
 	NodePort uint16
 }
 
@@ -78,11 +79,13 @@ type SliceEndpoint struct {
 	// NodeHinted is true if the endpoint has hints for nodes (hints.forNodes), HintsHere
 	// if one of them names this node.
 	NodeHinted, HintsHere bool
-	// ZoneHints are the zones of hints.forZones, sorted and joined by commas, which no
-	// name of a zone contains; empty if there are none.
+	// ZoneHints are the zones of hints.forZones, each once, sorted and joined by commas,
+	// which no name of a zone contains. Without hints it is the zero Handle, which has no
+	// Value: no Handle here is ever one of an empty text.
 	ZoneHints unique.Handle[string]
-	// Zone and Node are where the endpoint runs, Pod is the name of its target; empty if
-	// not said. They matter to Weights only.
+	// Zone and Node are where the endpoint runs, the zero Handle if that is not said, and
+	// Pod is the name of the Pod that it is, empty if it is none. They matter to Weights
+	// only.
 	Zone, Node unique.Handle[string]
 	Pod        string
 	// The conditions, with Kubernetes' defaults for unset ones: ready and serving

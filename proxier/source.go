@@ -34,16 +34,32 @@ type Handler interface {
 type Problem struct {
 	// Object is zero if the problem is not of one object, but of a file for example.
 	Object ObjectRef
-	// Reason is the reason of the Event that tells of it, in UpperCamelCase.
+	// Reason is the reason of the Event that tells of it, in UpperCamelCase: one of the
+	// constants below.
 	Reason string
 	Err    error // says the object too
 }
 
+// The reasons of the problems that sources find.
+const (
+	// ReasonBadAnnotation is a WeightAnnotation or WeightsAnnotation that cannot be
+	// understood. It is as if it were not there.
+	ReasonBadAnnotation = "BadAnnotation"
+	// ReasonUnusableField is a field, such as an address or a port, whose value cannot be
+	// used. Everything else of the object is; if nothing is left, its last good state is.
+	ReasonUnusableField = "UnusableField"
+	// ReasonDuplicateObject is an object that manifests have more than once. The first
+	// one is used.
+	ReasonDuplicateObject = "DuplicateObject"
+	// ReasonBadManifest is a file, or a part of one, that cannot be read as an object.
+	ReasonBadManifest = "BadManifest"
+)
+
 // ObjectRef refers to an object of Kubernetes.
 type ObjectRef struct {
-	Kind string // such as "Service"
-	Name types.NamespacedName
-	UID  types.UID // empty if it came from a manifest
+	Kind string               // such as "Service"
+	Name types.NamespacedName // without a namespace for a kind that has none
+	UID  types.UID            // empty if a manifest does not say it
 }
 
 // Changes are the newest states of some objects.
