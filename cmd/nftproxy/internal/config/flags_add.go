@@ -6,8 +6,8 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 )
 
-// Add adds the flags to those of a command. The ones that have no meaning here are
-// accepted, but not shown in the help.
+// Add adds the flags to those of a command, and panics if that has one of the same
+// name. The ones that have no meaning here are accepted, but not shown in the help.
 func (f *Flags) Add(flags *pflag.FlagSet) {
 	setDefaults(&f.object)
 	// Without a file nothing asks for another mode.
@@ -19,7 +19,7 @@ func (f *Flags) Add(flags *pflag.FlagSet) {
 	f.addConntrack()
 	f.addLogging()
 	f.addIgnored()
-	flags.AddFlagSet(f.set)
+	f.set.VisitAll(flags.AddFlag)
 }
 
 func (f *Flags) addGeneral() {
