@@ -84,6 +84,10 @@ func (c conflict) err() error {
 	if c.owner.created.Equal(c.loser.created) {
 		why = "is as old and comes first by name"
 	}
-	return fmt.Errorf("Service %s is not served at %s, %s port %d: Service %s has it, which %s; give one of them another address or port",
-		c.loser.key.ServicePortName, c.addr.Addr(), c.protocol, c.addr.Port(), c.owner.key.ServicePortName, why)
+	what, other := fmt.Sprintf("%s, %s port %d", c.addr.Addr(), c.protocol, c.addr.Port()), "address or port"
+	if c.addr.Addr().IsUnspecified() {
+		what, other = fmt.Sprintf("%s nodePort %d (%s)", c.protocol, c.addr.Port(), c.loser.key.Family), "nodePort"
+	}
+	return fmt.Errorf("Service %s is not served at %s: Service %s has it, which %s; give one of them another %s",
+		c.loser.key.ServicePortName, what, c.owner.key.ServicePortName, why, other)
 }

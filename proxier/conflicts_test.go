@@ -73,6 +73,12 @@ func TestConflicts(t *testing.T) {
 				"Service b/b:web is not served at 10.96.0.1, tcp port 80: Service a/a:http has it, which is as old and comes first by name; give one of them another address or port",
 			}},
 		},
+		"a NodePort, in each family": {
+			{services(newService(t, "a/a", "10.96.0.1 fd00::1", ":80+30080").at(1), newService(t, "b/b", "10.96.0.2 fd00::2", ":81+30080", "udp:80+30080/udp").at(2)), []string{
+				"Service b/b is not served at tcp nodePort 30080 (IPv4): Service a/a has it, which is older; give one of them another nodePort",
+				"Service b/b is not served at tcp nodePort 30080 (IPv6): Service a/a has it, which is older; give one of them another nodePort",
+			}},
+		},
 		"each family by itself": {
 			{services(newService(t, "a/a", "10.96.0.1 fd00::1", ":80").at(1), newService(t, "b/b", "10.96.0.2 fd00::1", ":80").at(2)), []string{
 				"Service b/b is not served at fd00::1, tcp port 80: Service a/a has it, which is older; give one of them another address or port",

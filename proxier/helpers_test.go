@@ -19,14 +19,21 @@ func objectName(s string) types.NamespacedName {
 	return types.NamespacedName{Namespace: namespace, Name: name}
 }
 
-// port parses "name:number/protocol"; the protocol is TCP if missing.
+// port parses "name:number+nodePort/protocol"; the protocol is TCP if missing, the
+// NodePort none.
 func port(tb testing.TB, s string) Port {
 	tb.Helper()
 	p := Port{Protocol: rules.TCP}
 	name, rest, _ := strings.Cut(s, ":")
-	number, protocol, _ := strings.Cut(rest, "/")
+	numbers, protocol, _ := strings.Cut(rest, "/")
+	number, nodePort, found := strings.Cut(numbers, "+")
 	if _, err := fmt.Sscan(number, &p.Number); err != nil {
 		tb.Fatal(err)
+	}
+	if found {
+		if _, err := fmt.Sscan(nodePort, &p.NodePort); err != nil {
+			tb.Fatal(err)
+		}
 	}
 	for _, q := range []rules.Protocol{rules.UDP, rules.SCTP} {
 		if protocol == q.String() {
@@ -40,7 +47,8 @@ func port(tb testing.TB, s string) Port {
 // newService makes "namespace/name" with addresses separated by spaces, ClusterIPs
 // or after "lb=" or "external=" others, and ports as port parses them. The words
 // internal-local and external-local among the addresses are the policies, "from=" and
-// a range one of the sources that may use load balancers.
+// a range one of the sources that may use load balancers, "affinity=" and a duration
+// the session affinity.
 func newService(tb testing.TB, name, addrs string, ports ...string) *Service {
 	tb.Helper()
 	s := &Service{Name: objectName(name)}
@@ -56,6 +64,11 @@ func newService(tb testing.TB, name, addrs string, ports ...string) *Service {
 			s.Restricted = true
 			if text != "" {
 				s.SourceRanges = append(s.SourceRanges, netip.MustParsePrefix(text))
+			}
+		case kind == "affinity":
+			var err error
+			if s.Affinity, err = time.ParseDuration(text); err != nil {
+				tb.Fatal(err)
 			}
 		case found:
 			s.Addrs = append(s.Addrs, ServiceAddr{kinds[kind], netip.MustParseAddr(text)})
@@ -91,14 +104,16 @@ func newSlice(tb testing.TB, name, service, slicePort string, endpoints ...strin
 	}
 	for _, text := range endpoints {
 		addr, rest, _ := strings.Cut(text, " ")
-		flags, attributes := "", map[string]string{}
+		var letters strings.Builder
+		attributes := map[string]string{}
 		for _, word := range strings.Fields(rest) {
 			if name, value, found := strings.Cut(word, "="); found {
 				attributes[name] = value
 			} else {
-				flags += word
+				letters.WriteString(word)
 			}
 		}
+		flags := letters.String()
 		e := SliceEndpoint{
 			Addr: netip.MustParseAddr(addr), Local: strings.Contains(flags, "l"), Ready: !strings.ContainsAny(flags, "nt"),
 			Serving: !strings.ContainsAny(flags, "d"), Terminating: strings.Contains(flags, "t"),
@@ -143,7 +158,7 @@ func endpointSlices(list ...*EndpointSlice) (c Changes) {
 }
 
 // describe prints a service port as "name (protocol, family): frontends -> endpoints",
-// under a policy Local followed by "; local endpoints" and, if it is served at all,
+// the frontends followed by "from" source ranges and "for" an affinity, and under a policy Local followed by "; local endpoints" and, if it is served at all,
 // "; served". An endpoint that is local ends in "*", a weight other than 1 follows as "=weight".
 func describe(c syncer.Change) string {
 	if c.ServicePort == nil {
@@ -156,6 +171,9 @@ func describe(c syncer.Change) string {
 	}
 	if c.ServicePort.Restricted {
 		fmt.Fprintf(&b, " from %v", c.ServicePort.SourceRanges)
+	}
+	if c.ServicePort.Affinity != 0 {
+		fmt.Fprintf(&b, " for %s", c.ServicePort.Affinity)
 	}
 	b.WriteString(" ->")
 	describeEndpoints(&b, c.ServicePort.Endpoints)

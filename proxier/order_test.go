@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -16,7 +17,7 @@ import (
 
 // TestOrderOfEventsDoesNotMatter lets random objects come, change and go in many
 // orders, again and again, and asks that what comes out is what the newest ones alone
-// would give.
+// would give, and has a place in a ruleset.
 func TestOrderOfEventsDoesNotMatter(t *testing.T) {
 	for seed := range uint64(300) {
 		w := newWorld(t, seed)
@@ -95,9 +96,14 @@ func (w *world) all() Changes {
 
 func (w *world) take() {
 	for _, c := range w.tracker.TakeChanges() {
-		if w.state[c.Key] = c.ServicePort; c.ServicePort == nil {
+		if c.ServicePort == nil {
 			delete(w.state, c.Key)
+			continue
 		}
+		if err := c.ServicePort.Validate(); err != nil {
+			w.t.Fatal(err)
+		}
+		w.state[c.Key] = c.ServicePort
 	}
 	w.tracker.TakeProblems()
 }
@@ -130,8 +136,9 @@ func (w *world) service(name types.NamespacedName) *Service {
 	}
 	addrs := w.one("10.96.0.1", "10.96.0.2", "fd00::1", "10.96.0.3 fd00::2") + " " + w.some(
 		"lb=203.0.113.1", "lb=2001:db8::1", "external=203.0.113.2", "internal-local", "external-local", "from=192.0.2.0/24", "from=2001:db8:9::/64", "from=::/0")
-	ports := strings.Fields(w.one("http:80", "http:81 dns:53/udp", "http:80 web:81", "dns:80/udp http:80"))
+	ports := strings.Fields(w.one("http:80", "http:80+30080", "http:81 dns:53+30080/udp", "http:80+30081 web:81+30080", "dns:80+30080/udp http:80"))
 	s := newService(w.t, name.String(), addrs, ports...).at(w.random.Int64N(3))
+	s.Affinity = time.Duration(w.random.IntN(2)) * time.Hour
 	for _, weight := range []Weight{
 		{By: SelectByPod, Pattern: "blue-*", Weight: uint16(w.random.IntN(3))},
 		{By: SelectByZone, Pattern: "a", Weight: 4}, {By: SelectAll, Weight: 5},
@@ -161,7 +168,7 @@ func (w *world) changed(prev, next *Service) *Service {
 	case 4:
 		s.Restricted, s.SourceRanges = next.Restricted, next.SourceRanges
 	case 5:
-		s.Weights = next.Weights
+		s.Affinity, s.Weights = next.Affinity, next.Weights
 	default:
 		return next
 	}

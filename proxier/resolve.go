@@ -18,7 +18,10 @@ func (t *Tracker) resolve(key rules.ServicePortKey) *rules.ServicePort {
 		return nil
 	}
 	service := entry.service
-	sp := &rules.ServicePort{ServicePortKey: key, InternalLocal: service.InternalLocal, ExternalLocal: service.ExternalLocal}
+	sp := &rules.ServicePort{
+		ServicePortKey: key, Affinity: service.Affinity,
+		InternalLocal: service.InternalLocal, ExternalLocal: service.ExternalLocal,
+	}
 	known, external := false, false
 	for p, f := range service.frontends(key.Family) {
 		if p.Name != key.Port || p.Protocol != key.Protocol {
@@ -41,7 +44,8 @@ func (t *Tracker) resolve(key rules.ServicePortKey) *rules.ServicePort {
 	return sp
 }
 
-// frontends returns the addresses of a family that clients use, each with its port.
+// frontends returns the addresses of a family that clients use, each with its port. A
+// NodePort has the unspecified address, and exists in the families of the ClusterIPs.
 func (s *Service) frontends(family rules.Family) iter.Seq2[Port, rules.Frontend] {
 	return func(yield func(Port, rules.Frontend) bool) {
 		for _, addr := range s.Addrs {
@@ -52,9 +56,21 @@ func (s *Service) frontends(family rules.Family) iter.Seq2[Port, rules.Frontend]
 				if !yield(p, rules.Frontend{Kind: addr.Kind, Addr: netip.AddrPortFrom(addr.Addr, p.Number)}) {
 					return
 				}
+				nodePort := netip.AddrPortFrom(unspecified(family), p.NodePort)
+				if addr.Kind == rules.ClusterIP && p.NodePort != 0 && !yield(p, rules.Frontend{Kind: rules.NodePort, Addr: nodePort}) {
+					return
+				}
 			}
 		}
 	}
+}
+
+// unspecified returns the address that stands for all addresses of this node.
+func unspecified(f rules.Family) netip.Addr {
+	if f == rules.IPv4 {
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
 }
 
 // sources returns which sources of a family may use the load-balancer IPs of a
@@ -100,7 +116,7 @@ func resolveEndpoints(sp *rules.ServicePort, all []candidate, external bool) {
 type candidate struct {
 	addr   netip.AddrPort
 	weight uint16
-	// The same as those of SliceEndpoint.
+	// What its SliceEndpoint says.
 	local, ready, serving, terminating bool
 	nodeHint, zoneHint                 hint
 }
@@ -189,7 +205,7 @@ func serving(all []candidate) []netip.AddrPort {
 }
 
 func filter(all []candidate, keep func(candidate) bool) []candidate {
-	var chosen []candidate
+	chosen := make([]candidate, 0, len(all))
 	for _, c := range all {
 		if keep(c) {
 			chosen = append(chosen, c)
@@ -199,9 +215,9 @@ func filter(all []candidate, keep func(candidate) bool) []candidate {
 }
 
 func endpoints(chosen []candidate) []rules.Endpoint {
-	var all []rules.Endpoint
-	for _, c := range chosen {
-		all = append(all, rules.Endpoint{Addr: c.addr, Weight: c.weight, Local: c.local})
+	all := make([]rules.Endpoint, len(chosen))
+	for i, c := range chosen {
+		all[i] = rules.Endpoint{Addr: c.addr, Weight: c.weight, Local: c.local}
 	}
 	return all
 }

@@ -142,6 +142,33 @@ func TestTracker(t *testing.T) {
 				"default/web:http (tcp, IPv4): 10.96.0.1:80 ->; local 10.1.0.2:8080*; served",
 			}},
 		},
+		"NodePorts, in the families of the ClusterIPs": {
+			{services(newService(t, "a/a", "10.96.0.1 fd00::1", ":80+30080"), newService(t, "a/b", "fd00::2 lb=2001:db8::2", ":80+30081/udp")), []string{
+				"a/a (tcp, IPv4): 10.96.0.1:80 0.0.0.0:30080 ->", "a/a (tcp, IPv6): [fd00::1]:80 [::]:30080 ->",
+				"a/b (udp, IPv6): [fd00::2]:80 [::]:30081 [2001:db8::2]:80 ->",
+			}},
+		},
+		"a NodePort comes, changes and goes": {
+			{services(newService(t, "a/a", "10.96.0.1", "http:80", "https:443")), []string{"a/a:http (tcp, IPv4): 10.96.0.1:80 ->", "a/a:https (tcp, IPv4): 10.96.0.1:443 ->"}},
+			{services(newService(t, "a/a", "10.96.0.1", "http:80+30080", "https:443")), []string{"a/a:http (tcp, IPv4): 10.96.0.1:80 0.0.0.0:30080 ->"}},
+			{services(newService(t, "a/a", "10.96.0.1", "http:80+30081", "https:443")), []string{"a/a:http (tcp, IPv4): 10.96.0.1:80 0.0.0.0:30081 ->"}},
+			{services(newService(t, "a/a", "10.96.0.1", "http:80", "https:443")), []string{"a/a:http (tcp, IPv4): 10.96.0.1:80 ->"}},
+		},
+		"two Services claim a NodePort": {
+			{services(newService(t, "a/young", "10.96.0.1", ":80+30080").at(20)), []string{"a/young (tcp, IPv4): 10.96.0.1:80 0.0.0.0:30080 ->"}},
+			{services(newService(t, "b/old", "10.96.0.2", ":81+30080", "dns:53+30080/udp").at(10)), []string{
+				"a/young (tcp, IPv4): 10.96.0.1:80 ->", "b/old (tcp, IPv4): 10.96.0.2:81 0.0.0.0:30080 ->", "b/old:dns (udp, IPv4): 10.96.0.2:53 0.0.0.0:30080 ->",
+			}},
+			{Changes{Services: []ServiceChange{{Name: objectName("b/old")}}}, []string{
+				"a/young (tcp, IPv4): 10.96.0.1:80 0.0.0.0:30080 ->", "b/old (tcp, IPv4): gone", "b/old:dns (udp, IPv4): gone",
+			}},
+		},
+		"affinity changes": {
+			{services(newService(t, "a/a", "10.96.0.1", ":80")), []string{"a/a (tcp, IPv4): 10.96.0.1:80 ->"}},
+			{services(newService(t, "a/a", "10.96.0.1 affinity=3h", ":80")), []string{"a/a (tcp, IPv4): 10.96.0.1:80 for 3h0m0s ->"}},
+			{services(newService(t, "a/a", "10.96.0.1 affinity=10s", ":80")), []string{"a/a (tcp, IPv4): 10.96.0.1:80 for 10s ->"}},
+			{services(newService(t, "a/a", "10.96.0.1", ":80")), []string{"a/a (tcp, IPv4): 10.96.0.1:80 ->"}},
+		},
 		"equally old ones: the name decides": {
 			{services(newService(t, "b/b", "10.96.0.1", ":80"), newService(t, "a/a", "10.96.0.1", ":80", "other:81")), []string{
 				"a/a (tcp, IPv4): 10.96.0.1:80 ->", "a/a:other (tcp, IPv4): 10.96.0.1:81 ->", "b/b (tcp, IPv4): ->",
@@ -207,6 +234,35 @@ func TestUsableEndpoints(t *testing.T) {
 			_, got, _ := strings.Cut(changes[0], " ->")
 			if got != test.want || len(changes) != 1 {
 				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+// TestExternalPerPort: a NodePort is a way in from outside, for its own port only.
+func TestExternalPerPort(t *testing.T) {
+	tests := map[string]struct {
+		service string
+		want    []string
+	}{
+		"external-local": {"10.96.0.1 external-local", []string{
+			"default/web:http (tcp, IPv4): 10.96.0.1:80 0.0.0.0:30080 -> 10.1.0.1:8080 10.1.0.2:8080*; local 10.1.0.2:8080*; served",
+			"default/web:https (tcp, IPv4): 10.96.0.1:443 -> 10.1.0.1:8443 10.1.0.2:8443*; local; served",
+		}},
+		"internal-local": {"10.96.0.1 internal-local", []string{
+			"default/web:http (tcp, IPv4): 10.96.0.1:80 0.0.0.0:30080 -> 10.1.0.1:8080 10.1.0.2:8080*; local 10.1.0.2:8080*; served",
+			"default/web:https (tcp, IPv4): 10.96.0.1:443 ->; local 10.1.0.2:8443*; served",
+		}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			tracker := NewTracker(rules.Families())
+			slice := newSlice(t, "default/s", "web", "http:8080", "10.1.0.1", "10.1.0.2 l")
+			slice.Ports = append(slice.Ports, port(t, "https:8443"))
+			tracker.Apply(endpointSlices(slice))
+			tracker.Apply(services(newService(t, "default/web", test.service, "http:80+30080", "https:443")))
+			if diff := cmp.Diff(test.want, describeAll(tracker.TakeChanges())); diff != "" {
+				t.Error(diff)
 			}
 		})
 	}
