@@ -3,7 +3,7 @@ package events_test
 import (
 	"context"
 	"errors"
-	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -189,7 +189,7 @@ func TestFlood(t *testing.T) {
 	h := newHarness()
 	var want []string
 	for i := range 5000 {
-		note := fmt.Sprint(i)
+		note := strconv.Itoa(i)
 		h.Record(about("web", "Bad", note))
 		if i < events.Burst {
 			want = append(want, note)
@@ -343,7 +343,7 @@ func TestFullQueue(t *testing.T) {
 	h := newHarness()
 	const queued = 100
 	for i := range queued + 3 {
-		h.Record(about("web", "Bad", fmt.Sprint(i)))
+		h.Record(about("web", "Bad", strconv.Itoa(i)))
 		h.clock.Step(events.Interval)
 	}
 	if n := h.logs.FilterMessageSnippet("an Event is lost").Len(); n != 3 {

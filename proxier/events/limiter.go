@@ -13,9 +13,9 @@ const (
 	// RepeatInterval is the least time between two Events of the same reason and text
 	// about the same object.
 	RepeatInterval = 10 * time.Minute
-	// Burst is how many Events there can be at once, Interval the least time between two
-	// of those that follow.
-	Burst    = 25
+	// Burst is how many Events there can be at once.
+	Burst = 25
+	// Interval is the least time between two Events once there were as many as Burst.
 	Interval = 10 * time.Second
 	// remembered is how many Events are known as told; the ones not seen for longest are
 	// forgotten.
