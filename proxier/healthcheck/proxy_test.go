@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"testing"
 	"time"
 
@@ -134,7 +135,7 @@ func TestNodeEligible(t *testing.T) {
 	}
 	for _, step := range steps {
 		step.do()
-		want := probe{Code: http.StatusServiceUnavailable, Healthy: true, V4: true, V6: true, NodeEligible: fmt.Sprint(step.want)}
+		want := probe{Code: http.StatusServiceUnavailable, Healthy: true, V4: true, V6: true, NodeEligible: strconv.FormatBool(step.want)}
 		if step.want {
 			want.Code = http.StatusOK
 		}

@@ -54,11 +54,15 @@ func Serve(ctx context.Context, listener net.Listener, handler http.Handler, log
 			}
 		},
 	}
-	accepting := make(chan error, 1)
-	go func() { accepting <- server.Serve(listener) }()
+	var failure error
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		failure = server.Serve(listener)
+	}()
 	select {
-	case err = <-accepting:
-		err = fmt.Errorf("accept connections on %s: %w", listener.Addr(), err)
+	case <-ended:
+		err = fmt.Errorf("accept connections on %s: %w", listener.Addr(), failure)
 	case <-ctx.Done():
 	}
 	grace, stop := context.WithTimeout(requests, graceTime)
@@ -67,9 +71,7 @@ func Serve(ctx context.Context, listener net.Listener, handler http.Handler, log
 		cancel()
 		_ = server.Close() // closed the listener already
 	}
-	if err == nil {
-		<-accepting
-	}
+	<-ended
 	connections.Wait()
 	return err
 }

@@ -43,10 +43,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	for {
 		err := s.listenAndServe(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case s.HardFail:
+		if err == nil || s.HardFail {
 			return err
 		}
 		s.Log.Warn("a server does not run; trying again", zap.Duration("in", RetryInterval), zap.Error(err))
@@ -60,9 +57,12 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 }
 
+// listenAndServe serves until the context is done, and then returns nil, or until an
+// error ends it.
 func (s *Server) listenAndServe(ctx context.Context) error {
 	var config net.ListenConfig
-	listener, err := config.Listen(ctx, "tcp", s.Addr)
+	// Without the context's end: that is no error, and there is nothing to wait for.
+	listener, err := config.Listen(context.WithoutCancel(ctx), "tcp", s.Addr)
 	if err != nil {
 		return fmt.Errorf("serve %s (is the port in use, or the address not of this node?): %w", s.Name, err)
 	}

@@ -5,18 +5,27 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/nftproxy/nftproxy/proxier/metrics"
 )
 
-// TestRESTClient lets a client ask a server, and finds the requests in the metrics. It
-// is the one test that registers: client-go takes the first registration only.
-func TestRESTClient(t *testing.T) {
+// registered are the metrics that clients report to: client-go takes the first
+// registration only.
+var registered = sync.OnceValue(func() *metrics.Metrics {
 	m := newMetrics()
 	m.RegisterRESTClient()
+	return m
+})
+
+// TestRESTClient lets a client ask a server, and finds the requests in the metrics.
+func TestRESTClient(t *testing.T) {
+	m := registered()
 	newMetrics().RegisterRESTClient() // has no effect
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
