@@ -140,7 +140,7 @@ func TestAPIWithAServer(t *testing.T) {
 	server.events[slicesPath] = []runtime.Object{namedSlice("a-1", "10.244.1.1")}
 	server.events[nodesPath] = []runtime.Object{kubeNode(nil)}
 	server.events[cidrsPath] = []runtime.Object{kubeServiceCIDR("kubernetes", "10.96.0.0/16")}
-	client, err := NewClient(kubeconfig(t, server.URL))
+	client, err := NewClient(ClientOptions{Kubeconfig: kubeconfig(t, server.URL)})
 	must(t, err)
 	if got := serverOf(client); got != server.URL {
 		t.Errorf("server %s, want %s", got, server.URL)
@@ -186,7 +186,7 @@ func TestAPIUnreachable(t *testing.T) {
 	must(t, err)
 	server := closed.Addr().String()
 	must(t, closed.Close())
-	client, err := NewClient(kubeconfig(t, "http://"+server))
+	client, err := NewClient(ClientOptions{Kubeconfig: kubeconfig(t, "http://"+server)})
 	must(t, err)
 	core, logs := observer.New(zap.InfoLevel)
 	tried := make(chan struct{}, 1)
@@ -227,7 +227,7 @@ func TestNewClientErrors(t *testing.T) {
 		"":                                "run as a pod with a service account, or give the path of a kubeconfig file",
 		kubeconfig(t, "http://a b:70000"): "correct the kubeconfig file",
 	} {
-		client, err := NewClient(path)
+		client, err := NewClient(ClientOptions{Kubeconfig: path})
 		if err == nil || !strings.Contains(err.Error(), want) || errors.Unwrap(err) == nil {
 			t.Errorf("%s: %v, want %q", path, err, want)
 		}

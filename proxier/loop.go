@@ -65,6 +65,9 @@ func (p *Proxier) sync(ctx context.Context, w *work) bool {
 // prepare hands over what a sync shall bring into the kernel beside the service ports.
 // What is wrong with it is left out, and stays what it was.
 func (p *Proxier) prepare(w *work) {
+	for _, problem := range w.problems {
+		p.Problem(problem)
+	}
 	if err := w.Prepare(p.syncer); err != nil {
 		p.log.Error("what the node says of itself cannot be used", zap.Error(err))
 	}

@@ -29,13 +29,6 @@ func addrs(texts ...string) (list []netip.Addr) {
 	return list
 }
 
-func prefixes(texts ...string) (list []netip.Prefix) {
-	for _, s := range texts {
-		list = append(list, netip.MustParsePrefix(s))
-	}
-	return list
-}
-
 // nodeBench is a running Proxier whose addresses come from the test.
 type nodeBench struct {
 	*bench

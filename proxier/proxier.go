@@ -164,9 +164,6 @@ func (p *Proxier) Apply(changes Changes) {
 	if p.cluster.Apply(changes) {
 		p.changed(now)
 	}
-	for _, problem := range p.cluster.TakeProblems() {
-		p.Problem(problem)
-	}
 }
 
 // changed notes that there is something to sync.
@@ -221,8 +218,9 @@ func (p *Proxier) wakeUp() {
 type work struct {
 	Work
 
-	queued time.Duration // how long the oldest change has waited
-	full   bool          // write the whole ruleset
+	problems []Problem     // of objects that are fine each by itself
+	queued   time.Duration // how long the oldest change has waited
+	full     bool          // write the whole ruleset
 }
 
 // take returns what is pending, nil if not everything is known yet that the first sync
@@ -233,7 +231,7 @@ func (p *Proxier) take() *work {
 	if p.awaited > 0 {
 		return nil
 	}
-	w := &work{Work: p.cluster.Take()}
+	w := &work{Work: p.cluster.Take(), problems: p.cluster.TakeProblems()}
 	if !p.oldest.IsZero() {
 		w.queued = p.opts.Clock.Since(p.oldest)
 	}

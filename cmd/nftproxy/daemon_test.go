@@ -16,8 +16,8 @@ import (
 	"github.com/nftproxy/nftproxy/syncer/nstest"
 )
 
-// daemon is a running `nftproxy run`.
-type daemon struct {
+// process is a running `nftproxy run`.
+type process struct {
 	cmd            *exec.Cmd
 	stdout, stderr *safeBuffer
 }
@@ -41,9 +41,9 @@ func (b *safeBuffer) String() string {
 }
 
 // startDaemon runs `nftproxy run` in a namespace, until the test ends at the latest.
-func startDaemon(t *testing.T, ns *nstest.NS, args ...string) *daemon {
+func startDaemon(t *testing.T, ns *nstest.NS, args ...string) *process {
 	t.Helper()
-	d := &daemon{stdout: &safeBuffer{}, stderr: &safeBuffer{}}
+	d := &process{stdout: &safeBuffer{}, stderr: &safeBuffer{}}
 	d.cmd = exec.CommandContext(t.Context(), "/proc/self/exe", append([]string{"run"}, args...)...)
 	d.cmd.Env = append(os.Environ(), testCommandEnv+"="+testCommand)
 	d.cmd.Stdout, d.cmd.Stderr = d.stdout, d.stderr
@@ -61,7 +61,7 @@ func startDaemon(t *testing.T, ns *nstest.NS, args ...string) *daemon {
 }
 
 // stop sends a signal and returns the exit status.
-func (d *daemon) stop(t *testing.T, signal syscall.Signal) int {
+func (d *process) stop(t *testing.T, signal syscall.Signal) int {
 	t.Helper()
 	if err := d.cmd.Process.Signal(signal); err != nil {
 		t.Fatal(err)
