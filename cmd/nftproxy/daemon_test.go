@@ -147,7 +147,7 @@ func TestDaemon(t *testing.T) {
 	if !endpoints("10.244.0.1", "10.244.0.2")() {
 		t.Error("the rules are gone with the daemon")
 	}
-	d = startDaemon(t, ns, "--manifests", path, "--log-format", "json", "-v", "1")
+	d = startDaemon(t, ns, "--manifests", path, "--logging-format", "json", "-v", "1")
 	eventually(t, "what changed while it was dead", endpoints("10.244.0.2", "10.244.0.3"))
 
 	if status := d.stop(t, syscall.SIGTERM); status != exitOK {

@@ -42,6 +42,14 @@ metadata: {name: good, namespace: default}
 spec: {clusterIP: 10.96.0.1, ports: [{port: 80}]}
 `
 
+const brokenConfig = `
+apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+nftables: {masqueradeBit: 33}
+metricsBindAddress: nowhere
+nodePortAddresses: [Primary]
+`
+
 // TestBadInput says for every mistake the exit status and what is printed on
 // standard error, in one line.
 func TestBadInput(t *testing.T) {
@@ -57,14 +65,19 @@ func TestBadInput(t *testing.T) {
 		"unknown command":       {[]string{"start"}, exitUsage, []string{`unknown command "start"`}},
 		"an argument":           {[]string{"dump", good}, exitUsage, []string{"unexpected argument", good}},
 		"a flag without value":  {[]string{"dump", "--manifests"}, exitUsage, []string{"flag needs an argument: --manifests"}},
-		"no source":             {[]string{"run"}, exitUsage, []string{"give --manifests PATH or --kubeconfig FILE"}},
+		"no source":             {[]string{"run"}, exitUsage, []string{"give --kubeconfig FILE"}},
 		"both sources":          {[]string{"dump", "--manifests", good, "--kubeconfig", good}, exitUsage, []string{"either --manifests or --kubeconfig"}},
-		"blank node name":       {[]string{"dump", "--manifests", good, "--hostname-override", " "}, exitUsage, []string{"--hostname-override is blank"}},
+		"blank node name":       {[]string{"dump", "--manifests", good, "--hostname-override", " "}, exitUsage, []string{"--hostname-override: it is blank"}},
 		"unknown output":        {[]string{"dump", "--manifests", good, "-o", "xml"}, exitUsage, []string{`"xml" is neither nft nor json`}},
 		"JSON of a batch":       {[]string{"dump", "--manifests", good, "-o", "json", "--against", good}, exitUsage, []string{"--against prints nft commands"}},
 		"a bad range":           {[]string{"dump", "--manifests", good, "--cluster-cidr", "10.244.0.0/16,10.2"}, exitUsage, []string{`--cluster-cidr: "10.2"`}},
-		"unknown log format":    {[]string{"run", "--manifests", good, "--log-format", "xml"}, exitUsage, []string{`"xml" is neither console nor json`}},
-		"verbosity":             {[]string{"run", "--manifests", good, "-v", "11"}, exitUsage, []string{"-v: 11 is not in 0..10"}},
+		"unknown log format":    {[]string{"run", "--manifests", good, "--logging-format", "xml"}, exitUsage, []string{"--logging-format", `"xml"`}},
+		"verbosity":             {[]string{"run", "--manifests", good, "-v", "much"}, exitUsage, []string{`"much"`, "--v"}},
+		"missing configuration": {[]string{"run", "--config", good + "x"}, exitError, []string{good + "x", "no such file"}},
+		"another kind of file":  {[]string{"run", "--config", good}, exitError, []string{"cluster.yaml", "kind"}},
+		"all that is wrong": {[]string{"run", "--config", manifest(brokenConfig)}, exitError, []string{
+			"nftables.masqueradeBit", "33", "metricsBindAddress", "nodePortAddresses", "Primary",
+		}},
 		"missing path":          {[]string{"dump", "--manifests", good + "x"}, exitError, []string{good + "x", "no such file"}},
 		"missing kubeconfig":    {[]string{"dump", "--kubeconfig", good + "x"}, exitError, []string{good + "x", "no such file"}},
 		"broken kubeconfig":     {[]string{"dump", "--kubeconfig", good}, exitError, []string{good}},
@@ -73,7 +86,7 @@ func TestBadInput(t *testing.T) {
 		"a bad address":         {[]string{"dump", "--manifests", manifest(strings.ReplaceAll(goodService, "10.96.0.1", "10.96.0.256"))}, exitError, []string{"cluster.yaml", "spec.clusterIP", "10.96.0.256"}},
 		"a port out of range":   {[]string{"dump", "--manifests", manifest(strings.ReplaceAll(goodService, "port: 80", "port: 70000"))}, exitError, []string{"cluster.yaml", "spec.ports[0].port", "70000"}},
 		"missing other path":    {[]string{"dump", "--manifests", good, "--against", good + "x"}, exitError, []string{good + "x", "no such file"}},
-		"not in a pod, no file": {[]string{"run", "--hostname-override", "a"}, exitUsage, []string{"give --manifests PATH or --kubeconfig FILE"}},
+		"not in a pod, no file": {[]string{"run", "--hostname-override", "a"}, exitUsage, []string{"give --kubeconfig FILE"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
