@@ -222,7 +222,7 @@ func (g generator) packet(c *cluster, f rules.Family) rules.Packet {
 			address(f, serviceNet, 200, 80), address(f, serviceNet, 20, 80), address(f, externalNet, 1, 9),
 			address(f, serverNet, 1, 80), address(f, podNet, localPod, 8080), address(f, podNet, remoteServer, 8080))
 	case 1:
-		p.Dest = netip.AddrPortFrom(g.nodeAddr(f, p), uint16(pick(g, 22, 80, 53, 30001)))
+		p.Dest = netip.AddrPortFrom(g.nodeAddr(f, p), uint16(pick(g, 22, 80, 53, 8080, 30001)))
 	default:
 		g.towards(c, f, &p)
 	}
@@ -241,6 +241,9 @@ func (g generator) towards(c *cluster, f rules.Family, p *rules.Packet) {
 	addr, port := frontend.Addr.Addr(), frontend.Addr.Port()
 	if frontend.Kind == rules.NodePort {
 		addr = g.nodeAddr(f, *p)
+		if g.one(8) { // just another host that listens there
+			addr = address(f, serverNet, 1, 1).Addr()
+		}
 	}
 	if !g.one(8) {
 		p.Protocol = sp.Protocol

@@ -57,7 +57,7 @@ func TestWalkAgreesWithKernel(t *testing.T) {
 				t.Errorf("seed %d: the packet is %s: answer %q, error %v\n%s", seed, outcome, p.answer, p.err,
 					describe(c, p.packet, familyOf(p.packet), c.fate(p.packet), p.trace))
 			}
-			met[fmt.Sprintf("%s, from %s: %s", familyOf(p.packet), sender(c, p.packet), outcome)]++
+			met[fmt.Sprintf("%s, from %s: %s", familyOf(p.packet), sender(p.packet), outcome)]++
 		}
 	}
 	for _, f := range rules.Families() {
@@ -72,11 +72,11 @@ func TestWalkAgreesWithKernel(t *testing.T) {
 	t.Logf("met:\n%s", listCounts(met))
 }
 
-func sender(c *cluster, p rules.Packet) string {
-	switch {
-	case p.Interface == "":
+func sender(p rules.Packet) string {
+	switch p.Interface {
+	case "":
 		return "the node"
-	case p.Interface == "eth0":
+	case "eth0":
 		return "elsewhere"
 	default:
 		return "a pod"
