@@ -212,4 +212,25 @@
 // host's byte order too. Such a map lists as "type ipv4_addr . inet_proto .
 // inet_service . mark : ipv4_addr . inet_service" with slots such as 0x00000003;
 // lookups are the same.
+//
+// # Walking a packet
+//
+// A Walker evaluates the rules without a kernel: for a packet it says to which
+// endpoints it may be translated and how likely, whether it is masqueraded, rejected,
+// dropped or left alone, and which rules matched. It goes through the statements of the
+// chains as they are, hook by hook and by priority:
+//
+//	from the network, to this node    prerouting, input
+//	from the network, to elsewhere    prerouting, forward, postrouting
+//	from this node                    output, postrouting
+//	  ... to itself, in addition      prerouting, input
+//
+// where it is to is asked after the translation. A random draw has all its results, with
+// their probabilities; where two ways meet again they are one.
+//
+// The walk is how the rules are held to what they are for. semantics_test.go says what
+// Kubernetes wants of a packet, from service ports and without a rule;
+// TestWalkAgreesWithSemantics compares both for random clusters, TestWalkAgreesWithKernel
+// sends real packets, and TestEveryStatementMatters leaves out one statement after the
+// other and wants the difference to be seen.
 package rules
