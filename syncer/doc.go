@@ -99,4 +99,25 @@
 // these: a dump is always the truth of some moment after the change, in whatever order
 // they came, and there are few addresses. A dump that failed or was interrupted is never
 // used; the last good set stays.
+//
+// # Monitor
+//
+// Another program may change our tables: an administrator with `nft flush ruleset`.
+// Monitor subscribes to the notifications of nf_tables and tells of every transaction
+// that touched our tables and is not ours.
+//
+//   - A notification carries the port ID of the socket that committed. All netfilter
+//     sockets of this process are ours; they are found among its file descriptors. The
+//     process ID that comes with a new generation is that of a thread, and counts in the
+//     initial PID namespace, so that a process in a container cannot compare it.
+//   - A socket filter drops what comes from our sockets, but for new generations: a large
+//     batch of ours makes more notifications than the receive buffer holds, and whoever
+//     writes everything again because notifications were lost would do so for ever.
+//   - A port ID may go to another process once its socket is closed. So it is looked at
+//     again with each generation, which is never dropped.
+//   - Messages about other tables are not decoded.
+//
+// What remains is that the kernel makes notifications as soon as anybody listens: about
+// 2.5 µs for a batch of one element (17 µs without, at the median), 1.4 µs for each
+// element of a large one. Reading them here would add little to that (BenchmarkMonitor).
 package syncer
