@@ -83,6 +83,13 @@ type Result struct {
 	// Affinity holds the tables in which clients may be remembered with endpoints that
 	// are not in use any more.
 	Affinity []rules.AffinityTable
+	// Installed is how much the kernel holds now, by family.
+	Installed map[rules.Family]Installed
+}
+
+// Installed counts what is in the kernel.
+type Installed struct {
+	ServicePorts, Elements int
 }
 
 // Refusal is a service port that could not be compiled or that the kernel refused.
@@ -101,7 +108,15 @@ func (s *Syncer) Sync(ctx context.Context, changes []Change) (Result, error) {
 		return s.resync(ctx, res)
 	}
 	err := s.install(ctx, dirty, s.kernel.Limits(), &res)
-	return res, err
+	return s.counted(res), err
+}
+
+// counted adds how much is installed.
+func (s *Syncer) counted(res Result) Result {
+	if s.installed != nil {
+		res.Installed = maps.Clone(s.installed.counts)
+	}
+	return res
 }
 
 // Resync takes changes as Sync does, and writes the whole ruleset, whatever the
@@ -271,7 +286,7 @@ func (s *Syncer) resync(ctx context.Context, res Result) (Result, error) {
 		s.installed = nil
 		return res, err
 	}
-	return res, nil
+	return s.counted(res), nil
 }
 
 // coldBatchBytes bounds a batch while the kernel holds nothing of ours: a batch
