@@ -24,6 +24,14 @@ func addrPort(f rules.Family, network byte, host, port int) netip.AddrPort {
 	return netip.AddrPortFrom(a, uint16(port))
 }
 
+// nodePort is the address of a NodePort's frontend.
+func nodePort(f rules.Family, port uint16) netip.AddrPort {
+	if f == rules.IPv4 {
+		return netip.AddrPortFrom(netip.IPv4Unspecified(), port)
+	}
+	return netip.AddrPortFrom(netip.IPv6Unspecified(), port)
+}
+
 // key is the key of a slot of the host-th Service of IPv4.
 func key(host int, slot uint32) rules.Key {
 	return rules.Key{Addr: addrPort(rules.IPv4, 96, host, 80).Addr(), Protocol: rules.TCP, Port: 80, Slot: slot}
