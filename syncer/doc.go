@@ -92,6 +92,24 @@
 // frontends that went meanwhile stay until they end, since nobody knows any more that
 // they were ours.
 //
+// # Session affinity
+//
+// Rules remember clients in maps of their own, and each connection renews that: a client
+// that keeps coming would be led to an endpoint that is gone for ever. So Affinity
+// deletes such elements beside the syncs:
+//
+//   - Only maps are read whose endpoints in use have become fewer, and all after a full
+//     write: what happened while no daemon ran is made good.
+//   - A map is read as a stream; only clients that have to be forgotten are kept in mind.
+//     They are deleted in small batches, and the map is read again until it comes out
+//     without one: clients that come meanwhile may have made the dump leave some out.
+//   - An endpoint that is back keeps its clients: the newest endpoints decide, up to the
+//     deletion.
+//   - A map that is gone needs nothing. Every other failure is repeated, less and less
+//     often.
+//
+// A full write keeps these maps, if they are wanted still, and what they remember.
+//
 // # Addresses
 //
 // NodePorts are served on addresses of this node, which come and go. Addresses

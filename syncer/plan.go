@@ -40,6 +40,10 @@ type familyName struct {
 	name   string
 }
 
+func (n familyName) compare(m familyName) int {
+	return cmp.Or(cmp.Compare(n.family, m.family), cmp.Compare(n.name, m.name))
+}
+
 func newMirror() *mirror {
 	return &mirror{
 		services: map[rules.ServicePortKey]*rules.Compiled{},
@@ -265,10 +269,11 @@ func (p *planner) addShared(pl *plan, m *mirror) {
 	}
 }
 
-// addChains adds the chains that new elements refer to and that do not exist yet.
+// addChains adds the chains that draw slots which new elements refer to and that do not
+// exist yet. The chains that slots themselves lead to are service ports' own.
 func (p *planner) addChains(pl *plan, m *mirror) {
 	for g, parts := range p.groups {
-		if g.verb != AddElements || g.set.Value() != rules.VerdictValue {
+		if g.verb != AddElements || g.set.Value() != rules.VerdictValue || slices.Contains(g.set.Set().Key, rules.Slot) {
 			continue
 		}
 		for _, part := range parts {

@@ -80,8 +80,8 @@ type Result struct {
 	// installed for them before is still in force, if it was not written anew. They
 	// are tried again when they change and at the next Resync.
 	Refused []Refusal
-	// Affinity holds the tables in which clients may be remembered with endpoints that
-	// are not in use any more.
+	// Affinity holds the tables of clients whose endpoints in use have changed, for
+	// Affinity.Sweep.
 	Affinity []rules.AffinityTable
 	// Installed is how much the kernel holds now, by family.
 	Installed map[rules.Family]Installed
@@ -229,7 +229,7 @@ func (s *Syncer) apply(ctx context.Context, p *plan, res *Result) error {
 		res.Counts = res.Counts.Add(p.batch.Counts())
 	}
 	for _, c := range p.changes {
-		res.Affinity = append(res.Affinity, staleAffinity(s.installed.services[c.key], c.next, res.Full)...)
+		res.Affinity = append(res.Affinity, affinityTables(s.installed.services[c.key], c.next, res.Full)...)
 	}
 	s.installed.commit(p)
 	for _, c := range p.changes {

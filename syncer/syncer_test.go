@@ -1,8 +1,6 @@
 package syncer_test
 
 import (
-	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -120,102 +118,6 @@ func TestAddressMovesBetweenServices(t *testing.T) {
 		mustSync(t, s, append(gone(owner), set(heir)...))
 		checkMemory(t, memory, s)
 	}
-}
-
-// TestRandomChanges applies random changes, with faults, and compares the kernel
-// with what is wanted after each that succeeded.
-func TestRandomChanges(t *testing.T) {
-	for seed := range uint64(20) {
-		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
-			random := rand.New(rand.NewPCG(seed, 0))
-			memory := &syncer.Memory{}
-			faulty := synctest.NewKernel(memory)
-			s := newSyncer(t, faulty, rules.Config{})
-			for range 200 {
-				if random.IntN(4) == 0 {
-					faulty.Inject([]synctest.Fault{synctest.LoseBatch, synctest.LoseAnswer}[random.IntN(2)])
-				}
-				var changes []syncer.Change
-				for range random.IntN(4) {
-					sp := randomService(random)
-					if changes = append(changes, set(sp)...); random.IntN(4) == 0 {
-						changes = append(changes, gone(sp)...)
-					}
-				}
-				_, err := s.Sync(t.Context(), changes)
-				for err != nil {
-					_, err = s.Sync(t.Context(), nil)
-				}
-				checkMemory(t, memory, s)
-			}
-		})
-	}
-}
-
-func randomService(random *rand.Rand) *rules.ServicePort {
-	f := rules.Families()[random.IntN(2)]
-	endpoints := random.Perm(12)[:random.IntN(12)]
-	sp := service(random.IntN(8), f, endpoints...)
-	for i := range sp.Endpoints {
-		sp.Endpoints[i].Weight = uint16(random.IntN(4))
-	}
-	return sp
-}
-
-// TestKernelEqualsWanted runs random changes against the real kernel, then compares
-// its listing with the wanted ruleset.
-func TestKernelEqualsWanted(t *testing.T) {
-	random := rand.New(rand.NewPCG(7, 7))
-	ns := nstest.New(t)
-	s := newSyncer(t, newNetlink(t, ns), rules.Config{MasqueradeAll: true})
-	for range 300 {
-		mustSync(t, s, set(randomService(random)))
-	}
-	// Chains stay until the next resync once they were used.
-	if _, err := s.Resync(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
-	checkListing(t, ns, s)
-}
-
-// checkListing compares what the kernel lists with what is wanted.
-func checkListing(t *testing.T, ns *nstest.NS, s *syncer.Syncer) {
-	t.Helper()
-	if diff := cmp.Diff(wantedListing(t, s), ns.Listing(t)); diff != "" {
-		t.Fatalf("the kernel (+) does not list what is wanted (-):\n%s", diff)
-	}
-}
-
-// wantedListing returns the listing of what is wanted. That nft lists a ruleset as
-// WriteJSON prints it is tested where that is made.
-func wantedListing(t *testing.T, s *syncer.Syncer) []string {
-	t.Helper()
-	var text strings.Builder
-	if err := s.Wanted().WriteJSON(&text); err != nil {
-		t.Fatal(err)
-	}
-	return nstest.Normalize(t, []byte(text.String()))
-}
-
-// TestBatchTextLoads replays what is printed of each batch with the real nft, which
-// must lead to the same ruleset.
-func TestBatchTextLoads(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2))
-	faulty := synctest.NewKernel(&syncer.Memory{})
-	s := newSyncer(t, faulty, rules.Config{MasqueradeAll: true})
-	ns := nstest.New(t)
-	for range 10 { // nft sends all in one message, which may not be large without root
-		mustSync(t, s, set(randomService(random)))
-	}
-	if _, err := s.Resync(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
-	var all strings.Builder
-	for _, b := range faulty.Applied() {
-		all.WriteString(b.String())
-	}
-	ns.MustNFT(t, all.String(), "-f", "-")
-	checkListing(t, ns, s)
 }
 
 // TestStart begins with whatever a kernel may hold, and ends with what is wanted.
