@@ -45,7 +45,7 @@ changes it goes on with the new configuration, as if it had been started again.`
 				return initialize(cmd.Context())
 			}
 			for cfg != nil && err == nil { // again with each new configuration
-				d := &daemon{settings: &s, dryRun: dryRun, stdout: cmd.OutOrStdout()}
+				d := &daemon{settings: &s, flags: cmd.Flags(), dryRun: dryRun, stdout: cmd.OutOrStdout()}
 				cfg, err = runOnce(cmd.Context(), d, cfg)
 			}
 			return err
