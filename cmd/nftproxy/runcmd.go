@@ -98,11 +98,11 @@ func runOnce(ctx context.Context, d *daemon, cfg *config.Config) (*config.Config
 		changed, err := d.settings.flags.Watch(groupCtx, cfg, func(err error) {
 			log.Error("the configuration file was changed and cannot be used; the last good one stays", zap.Error(err))
 		})
-		switch {
-		case groupCtx.Err() != nil:
-			return nil
-		case err != nil:
+		if err != nil && groupCtx.Err() == nil {
 			return fmt.Errorf("watch the configuration file: %w", err)
+		}
+		if changed == nil { // the daemon ends for another reason
+			return nil
 		}
 		log.Info("the configuration was changed")
 		next = changed
