@@ -54,6 +54,8 @@ func TestOperationCounts(t *testing.T) {
 		sp.Affinity = time.Duration(hours) * time.Hour
 		return sp
 	}
+	// What it takes to add a chain that draws from 3 slots.
+	newSlotChain := 1 + len(rules.SlotChain(rules.Endpoints, 3).Rules)
 	hundred := make([]int, 100)
 	for i := range hundred {
 		hundred[i] = i + 1
@@ -85,7 +87,7 @@ func TestOperationCounts(t *testing.T) {
 		"NodePort, endpoint removed":                     {everywhere(0, 1, 2, 3), everywhere(0, 1, 3), syncer.Counts{Elements: 2}},
 		"NodePort, endpoint replaced":                    {everywhere(0, 1, 2, 3), everywhere(0, 1, 3, 4), syncer.Counts{Elements: 4}},
 		"NodePort, last endpoint":                        {everywhere(0, 1), everywhere(0), syncer.Counts{Elements: 3 + 4, Verdicts: 2}},
-		"NodePort comes":                                 {remote(v4, 1, 2, 3), everywhere(0, 1, 2, 3), syncer.Counts{Elements: 3 + 2, Verdicts: 1, Objects: slotChainObjects(3)}},
+		"NodePort comes":                                 {remote(v4, 1, 2, 3), everywhere(0, 1, 2, 3), syncer.Counts{Elements: 3 + 2, Verdicts: 1, Objects: newSlotChain}},
 		"NodePort goes":                                  {everywhere(0, 1, 2, 3), remote(v4, 1, 2, 3), syncer.Counts{Elements: 3 + 2, Verdicts: 1}},
 		"five frontends and 100 endpoints, one added":    {everywhere(3, hundred...), everywhere(3, append([]int{101}, hundred...)...), syncer.Counts{Elements: 5}},
 		"five frontends and 100 endpoints, one removed":  {everywhere(3, hundred...), everywhere(3, hundred[:99]...), syncer.Counts{Elements: 5}},
@@ -96,9 +98,9 @@ func TestOperationCounts(t *testing.T) {
 		"affinity, endpoint replaced": {sticky(1, 1, 2, 3), sticky(1, 1, 3, 4), syncer.Counts{Elements: 6, Verdicts: 6, Objects: 4 + 2}},
 		"affinity, timeout changed":   {sticky(1, 1, 2, 3), sticky(2, 1, 2, 3), syncer.Counts{Objects: 3 * 4}},
 		"affinity, nothing":           {sticky(1, 1, 2, 3), sticky(1, 3, 2, 1), syncer.Counts{}},
-		"affinity on":                 {everywhere(1, 1, 2, 3), sticky(1, 1, 2, 3), syncer.Counts{Elements: 3 * (2*3 + 2), Verdicts: 3 * (3 + 2), Objects: 1 + 3*4 + 2*slotChainObjects(3)}},
-		"affinity off":                {sticky(1, 1, 2, 3), everywhere(1, 1, 2, 3), syncer.Counts{Elements: 3 * (2*3 + 2), Verdicts: 3 * (3 + 2), Objects: 1 + 3*2 + 2*slotChainObjects(3)}},
-		"affinity, new Service":       {nil, sticky(1, 1, 2, 3), syncer.Counts{Elements: 3 * (3 + 2), Verdicts: 3 * (3 + 1), Objects: 1 + 3*4 + 2*slotChainObjects(3)}},
+		"affinity on":                 {everywhere(1, 1, 2, 3), sticky(1, 1, 2, 3), syncer.Counts{Elements: 3 * (2*3 + 2), Verdicts: 3 * (3 + 2), Objects: 1 + 3*4 + 2*newSlotChain}},
+		"affinity off":                {sticky(1, 1, 2, 3), everywhere(1, 1, 2, 3), syncer.Counts{Elements: 3 * (2*3 + 2), Verdicts: 3 * (3 + 2), Objects: 1 + 3*2 + 2*newSlotChain}},
+		"affinity, new Service":       {nil, sticky(1, 1, 2, 3), syncer.Counts{Elements: 3 * (3 + 2), Verdicts: 3 * (3 + 1), Objects: 1 + 3*4 + 2*newSlotChain}},
 		"affinity, deleted Service":   {sticky(1, 1, 2, 3), nil, syncer.Counts{Elements: 3 * (3 + 2), Verdicts: 3 * (3 + 1), Objects: 1 + 3*2}},
 		"affinity, last endpoint":     {sticky(1, 1), sticky(1), syncer.Counts{Elements: 3*(1+1) + 2 + 3, Verdicts: 3 * 2, Objects: 1 + 2}},
 	}
@@ -125,11 +127,6 @@ func TestOperationCounts(t *testing.T) {
 			checkMemory(t, memory, s)
 		})
 	}
-}
-
-// slotChainObjects is the number of operations that add a chain that draws slots.
-func slotChainObjects(capacity int) int {
-	return 1 + len(rules.SlotChain(rules.Endpoints, capacity).Rules)
 }
 
 // TestNodeOperationCounts says what changes of the node cost, with a Service that has a
