@@ -186,10 +186,34 @@
 //	a frontend comes, n slots are filled     n+1 (and     -            1
 //	                                         1 a new address)
 //
-// A local endpoint that comes or goes is one element of "hairpin" more, and one for
-// each external frontend of policy Local. While the
-// capacity stays, these are the fewest that any assignment could do with: each
-// slot that an endpoint loses or gains is one operation for each frontend.
+// A NodePort is a frontend like any other, whatever the number of addresses that it is
+// open on. A local endpoint that comes or goes is one element of "hairpin" more, and one
+// for each external frontend of policy Local. An external frontend of policy Cluster is
+// one element more, of what is masqueraded, when it comes or goes and with its first
+// and last endpoint. While the capacity stays, these are the fewest that any assignment
+// could do with: each slot that an endpoint loses or gains is one operation for each
+// frontend.
+//
+// With session affinity every element of a slot carries a verdict, so that the kernel
+// validates the table at each change of an endpoint, and chains and maps come and go
+// (TestOperationCounts in package syncer):
+//
+//	change, with k endpoints in n slots      elements     with verdict objects
+//	an endpoint comes                        F            F            4: its chain, 3 rules
+//	an endpoint goes                         F            F            2
+//	an endpoint replaces another             2F           2F           6
+//	the timeout changes                      -            -            4k
+//	affinity is switched on                  F(2n+2)      F(n+2)       4k+1: and the map
+//	affinity is switched off                 F(2n+2)      F(n+2)       2k+1
+//
+// Policy Local, where it is in use, has a map and chains of its own: both count twice.
+//
+// The node's elements cost what they are, whatever the number of Services:
+//
+//	an address for NodePorts comes or goes   1
+//	a ServiceCIDR comes or goes              1, if no other contains it
+//	the same again, in any order             nothing, not even a batch
+//	another Config                           everything is written
 //
 // # Three ways to say the same
 //

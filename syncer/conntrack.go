@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"sync"
 
@@ -77,6 +78,19 @@ func (c *Conntrack) Commit(full bool) {
 	}
 }
 
+// SetNodePortIPs says on which addresses of a family NodePorts are about to be open,
+// instead of those before: never all, nobody would know then which flows are to this
+// node. It is in force with the next Commit; flows to addresses that come are judged
+// then. Flows to other addresses, and to any before the first call, are never taken for
+// flows to a NodePort.
+func (c *Conntrack) SetNodePortIPs(f rules.Family, addrs []netip.Addr) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.serving != nil {
+		c.serving.setNodePortIPs(f, addrs)
+	}
+}
+
 // Stats returns what was done so far.
 func (c *Conntrack) Stats() ConntrackStats {
 	c.mu.Lock()
@@ -131,8 +145,7 @@ func (c *Conntrack) clean(ctx context.Context, targets map[flowTarget]struct{}) 
 	defer func() { err = errors.Join(err, table.close()) }()
 	for _, q := range queriesFor(targets) {
 		err := table.dump(ctx, q, func(f *flow) error {
-			to := flowTarget{f.protocol, f.destination}
-			if _, ok := targets[to]; !ok || !c.judge(to, f) {
+			if !c.judge(targets, f) {
 				return nil
 			}
 			deleted, err := table.delete(ctx, f)
@@ -150,12 +163,18 @@ func (c *Conntrack) clean(ctx context.Context, targets map[flowTarget]struct{}) 
 	return nil
 }
 
-// judge reports whether the flow is stale, by what serves now, not by what did when
-// the pass began.
-func (c *Conntrack) judge(to flowTarget, f *flow) bool {
+// judge reports whether the flow is a stale one to the targets, by what serves now, not
+// by what did when the pass began.
+func (c *Conntrack) judge(targets map[flowTarget]struct{}, f *flow) bool {
+	to := flowTarget{f.protocol, f.destination}
+	if _, ok := targets[to]; !ok {
+		if _, ok := targets[to.asNodePort()]; !ok {
+			return false
+		}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.serving.judge(to, f.replySource)
+	return c.serving.judge(targets, to, f.replySource)
 }
 
 // giveUp drops what is known: nobody will use it.

@@ -77,6 +77,11 @@
 // Endpoints are all that still serve, of whatever policy and topology, not only those
 // that new flows go to. TCP is left alone.
 //
+// A flow is one to a NodePort if its destination is an address on which NodePorts are
+// open, and no frontend has this very address and port. The same port of other hosts is
+// none of ours, though their flows may pass through this node. When an address comes,
+// flows to it are judged: they may be older than the rules.
+//
 //   - Only frontends whose change may have made a flow stale are looked at: an endpoint
 //     more reads nothing. After a full write, so after a start, all are.
 //   - The table is read as a stream into one buffer, the kernel filters it by family and
