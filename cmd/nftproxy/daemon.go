@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/netip"
+	"runtime"
 
 	"github.com/spf13/pflag"
 	"go.uber.org/zap"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/nodesetup"
 	"github.com/nftproxy/nftproxy/proxier"
 	"github.com/nftproxy/nftproxy/rules"
 	"github.com/nftproxy/nftproxy/syncer"
@@ -43,6 +45,7 @@ func (d *daemon) run(ctx context.Context, cfg *config.Config, log *zap.Logger) e
 		return err
 	}
 	if !d.dryRun {
+		setUpNode(cfg, log)
 		addKernelWork(&opts)
 	}
 	group, ctx := errgroup.WithContext(ctx)
@@ -51,6 +54,18 @@ func (d *daemon) run(ctx context.Context, cfg *config.Config, log *zap.Logger) e
 		return runProxier(ctx, source, reports.metrics.Kernel(kernel, clock.RealClock{}), opts)
 	})
 	return group.Wait() //nolint:wrapcheck // each part says it all
+}
+
+// setUpNode applies settings of the node. What this process may not write it only says.
+func setUpNode(cfg *config.Config, log *zap.Logger) {
+	setup := nodesetup.Setup{Root: "/", CPUs: runtime.NumCPU()}
+	if err := setup.Conntrack(cfg.Conntrack); err != nil {
+		log.Warn("settings of connection tracking stay as they are; set them on the node, or those of conntrack in the configuration to 0",
+			zap.Error(err))
+	}
+	if err := setup.OOMScoreAdj(cfg.OOMScoreAdj); err != nil {
+		log.Debug("oom_score_adj stays as it is", zap.Error(err))
+	}
 }
 
 // openKernel opens the kernel and probes it, or for a dry run makes a model of one
