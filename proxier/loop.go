@@ -115,7 +115,7 @@ func (p *Proxier) logSync(ctx context.Context, r Report, changes int) {
 	case r.Full:
 		p.log.Info("wrote the whole ruleset", fields...)
 	case r.Batches > 0:
-		p.log.Debug("synced", fields...)
+		p.log.Info("synced", fields...)
 	}
 }
 

@@ -51,7 +51,7 @@ func (d *daemon) run(ctx context.Context, cfg *config.Config, log *zap.Logger) e
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return reports.run(ctx, d.flags) })
 	group.Go(func() error {
-		return runProxier(ctx, source, reports.metrics.Kernel(kernel, clock.RealClock{}), opts)
+		return runProxier(ctx, source, batchLog{reports.metrics.Kernel(kernel, clock.RealClock{}), log}, opts)
 	})
 	return group.Wait() //nolint:wrapcheck // each part says it all
 }

@@ -93,7 +93,7 @@ func (f *Flags) addLogging() {
 	c, fs := &f.object.Logging, f.set
 	fs.StringVar(&c.Format, "logging-format", c.Format, "`format` of the log on standard error: text or json")
 	fs.VarP(logsapi.VerbosityLevelPflag(&c.Verbosity), "v", "v",
-		"verbosity `level` of the log: 0 says what an operator must know, 1 every sync, 4 and more what client-go does")
+		"verbosity `level` of the log: 0 says what an operator must know and each sync, 1 its batch in nft syntax, 4 and more what client-go does")
 	fs.DurationVar(&c.FlushFrequency.Duration.Duration, "log-flush-frequency", c.FlushFrequency.Duration.Duration, "ignored")
 	fs.Var(logsapi.VModuleConfigurationPflag(&c.VModule), "vmodule", "ignored")
 	fs.BoolVar(&c.Options.Text.SplitStream, "log-text-split-stream", false, "ignored")
