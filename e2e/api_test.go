@@ -47,6 +47,7 @@ func TestAPI(t *testing.T) {
 		c.check(t, serviceAddresses(), want{outcome: probe.Dropped})
 	})
 	c.testChanges(t)
+	c.testEvents(t)
 	c.testRestart(t)
 	c.testOutage(t)
 	step(t, "once the Service is deleted, packets to it are lost again", func() {
