@@ -26,6 +26,7 @@ type Cluster struct {
 func NewCluster(opts Options) *Cluster {
 	opts.Rules = opts.Rules.WithDefaults()
 	c := &Cluster{tracker: NewTracker(opts.Rules.Families), node: newNodeState(opts), nodeChanged: true}
+	c.tracker.noExternalIPs = opts.NoExternalIPs
 	c.tracker.Apply(Changes{Node: &NodeChange{c.node.node}})
 	c.config = c.node.config()
 	return c

@@ -30,6 +30,9 @@ const (
 type Options struct {
 	// Rules is what the ruleset depends on. NodePortsEverywhere follows from NodePorts.
 	Rules rules.Config
+	// NoExternalIPs leaves the external IPs of Services out, as kube-proxy does with its
+	// feature gate AllowServiceExternalIPs off.
+	NoExternalIPs bool
 	// NodeCIDR takes the node's pod CIDRs, as its Node has them, for Rules.ClusterCIDRs.
 	NodeCIDR bool
 	// NodePorts says on which addresses NodePorts are open. nil: on none.

@@ -15,8 +15,9 @@ import (
 // Tracker holds the newest slim objects and knows which service ports a change
 // touches. It is used by one goroutine at a time.
 type Tracker struct {
-	families []rules.Family
-	services map[types.NamespacedName]*tracked
+	families      []rules.Family
+	noExternalIPs bool // external IPs are not served
+	services      map[types.NamespacedName]*tracked
 	// owners says to which Service each EndpointSlice counted last.
 	owners    map[types.NamespacedName]types.NamespacedName
 	claims    claims
@@ -62,7 +63,7 @@ func (t *Tracker) Apply(changes Changes) bool {
 		t.applyNode(changes.Node.Node)
 	}
 	for _, c := range changes.Services {
-		t.applyService(c.Name, c.Service)
+		t.applyService(c.Name, t.allowed(c.Service))
 	}
 	for _, c := range changes.Slices {
 		t.applySlice(c.Name, c.Slice)
@@ -82,6 +83,17 @@ func (t *Tracker) TakeChanges() []syncer.Change {
 	// and listing it would take as long for ever.
 	t.dirty = map[rules.ServicePortKey]bool{}
 	return changes
+}
+
+// allowed returns the Service without the addresses that are not to be served.
+func (t *Tracker) allowed(s *Service) *Service {
+	external := func(a ServiceAddr) bool { return a.Kind == rules.ExternalIP }
+	if !t.noExternalIPs || s == nil || !slices.ContainsFunc(s.Addrs, external) {
+		return s
+	}
+	allowed := *s
+	allowed.Addrs = slices.DeleteFunc(slices.Clone(s.Addrs), external)
+	return &allowed
 }
 
 func (t *Tracker) applyService(name types.NamespacedName, next *Service) {

@@ -295,3 +295,23 @@ func TestDisabledFamily(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// TestNoExternalIPs: with the feature gate off an external IP is no frontend, and takes
+// none away from others.
+func TestNoExternalIPs(t *testing.T) {
+	tracker := NewTracker(rules.Families())
+	tracker.noExternalIPs = true
+	tracker.Apply(services(
+		newService(t, "default/a", "10.96.0.1 external=203.0.113.1", "http:80").at(1),
+		newService(t, "default/b", "10.96.0.2 lb=203.0.113.1", "http:80").at(2),
+	))
+	var got []string
+	for _, c := range tracker.TakeChanges() {
+		for _, f := range c.ServicePort.Frontends {
+			got = append(got, c.Key.Name+" "+f.Addr.String())
+		}
+	}
+	if want := []string{"a 10.96.0.1:80", "b 10.96.0.2:80", "b 203.0.113.1:80"}; !slices.Equal(got, want) {
+		t.Errorf("frontends %v, want %v", got, want)
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/nftproxy/nftproxy/rules"
 )
@@ -24,6 +25,8 @@ type Conntrack struct {
 	cleaner // has work while there are dirty frontends
 
 	open func() (flowTable, error)
+
+	onPass func(rules.Family, time.Duration, int) // nil if nobody is told
 
 	mu      sync.Mutex
 	serving *serving // nil once conntrack entries turn out to be out of reach
@@ -143,13 +146,19 @@ func (c *Conntrack) clean(ctx context.Context, targets map[flowTarget]struct{}) 
 		return err
 	}
 	defer func() { err = errors.Join(err, table.close()) }()
+	passes := map[rules.Family]*familyPass{}
 	for _, q := range queriesFor(targets) {
+		if passes[q.family] == nil {
+			passes[q.family] = &familyPass{}
+		}
+		pass, begin := passes[q.family], time.Now()
 		err := table.dump(ctx, q, func(f *flow) error {
 			if !c.judge(targets, f) {
 				return nil
 			}
 			deleted, err := table.delete(ctx, f)
 			if deleted {
+				pass.deleted++
 				c.mu.Lock()
 				c.stats.Deleted++
 				c.mu.Unlock()
@@ -159,8 +168,26 @@ func (c *Conntrack) clean(ctx context.Context, targets map[flowTarget]struct{}) 
 		if err != nil {
 			return err
 		}
+		pass.took += time.Since(begin)
+	}
+	if c.onPass != nil {
+		for f, pass := range passes {
+			c.onPass(f, pass.took, pass.deleted)
+		}
 	}
 	return nil
+}
+
+// familyPass is what a pass did to the flows of a family.
+type familyPass struct {
+	took    time.Duration
+	deleted int
+}
+
+// OnPass has every completed pass told, for each family: how long it took, and how many
+// entries it deleted. It is called before Run, which calls f.
+func (c *Conntrack) OnPass(f func(family rules.Family, took time.Duration, deleted int)) {
+	c.onPass = f
 }
 
 // judge reports whether the flow is a stale one to the targets, by what serves now, not

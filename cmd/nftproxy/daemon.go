@@ -90,7 +90,11 @@ func addKernelWork(opts *proxier.Options) {
 	report := func(what string) func(error) {
 		return func(err error) { opts.Log.Warn(what, zap.Error(err)) }
 	}
-	opts.Flows = syncer.NewConntrack(0, report("conntrack"))
+	conntrack := syncer.NewConntrack(0, report("conntrack"))
+	if m := opts.Observers.Metrics; m != nil {
+		conntrack.OnPass(m.ConntrackPass)
+	}
+	opts.Flows = conntrack
 	opts.Affinity = syncer.NewAffinity(0, report("session affinity"))
 	opts.WatchAddresses = func(ctx context.Context, changed func([]netip.Addr)) error {
 		return syncer.NewAddresses(0, changed, report("addresses of this node")).Run(ctx)

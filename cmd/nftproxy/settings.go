@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 	"go.uber.org/zap"
@@ -96,6 +97,8 @@ func options(cfg *config.Config, families []rules.Family, log *zap.Logger) proxi
 		BindAddress:   cfg.BindAddress,
 		MinSyncPeriod: cfg.MinSyncPeriod,
 		Log:           log,
+		LongestRetry:  min(cfg.SyncPeriod, longestRetry),
+		NoExternalIPs: !allowsExternalIPs(cfg),
 	}
 	switch cfg.LocalTraffic.Mode {
 	case config.LocalModeClusterCIDR:
@@ -107,6 +110,16 @@ func options(cfg *config.Config, families []rules.Family, log *zap.Logger) proxi
 		opts.Rules.PodInterfacePrefix = cfg.LocalTraffic.Interface
 	}
 	return opts
+}
+
+// longestRetry bounds the pause after failed syncs, whatever the configuration allows.
+const longestRetry = 10 * time.Second
+
+// allowsExternalIPs reports whether external IPs of Services count. The gate is on by
+// default.
+func allowsExternalIPs(cfg *config.Config) bool {
+	allowed, set := cfg.FeatureGates[config.AllowExternalIPs]
+	return allowed || !set
 }
 
 // enabledFamilies returns both families, or IPv4 alone where the kernel has no

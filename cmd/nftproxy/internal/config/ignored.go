@@ -93,18 +93,21 @@ func meaninglessIPTables(c *v1alpha1.KubeProxyConfiguration) []setField {
 	}
 }
 
+// AllowExternalIPs is the one feature gate that selects something: off, external IPs of
+// Services are not served.
+const AllowExternalIPs = "AllowServiceExternalIPs"
+
 // meaninglessGates returns the gates that are set to something else than what this
 // program does in any case.
 func meaninglessGates(gates map[string]bool) []string {
 	does := map[string]bool{
-		"AllowServiceExternalIPs":       true,
 		"MultiCIDRServiceAllocator":     true,
 		"NFTablesNetlink":               true,
 		"PreferSameTrafficDistribution": true,
 	}
 	var names []string
 	for _, gate := range slices.Sorted(maps.Keys(gates)) {
-		if always, known := does[gate]; !known || gates[gate] != always {
+		if always, known := does[gate]; gate != AllowExternalIPs && (!known || gates[gate] != always) {
 			names = append(names, "featureGates."+gate)
 		}
 	}
