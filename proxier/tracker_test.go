@@ -2,6 +2,7 @@ package proxier
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
