@@ -102,6 +102,9 @@ func (a *Affinity) Run(ctx context.Context) error { return a.run(ctx, a.pass) }
 // from the others.
 func (a *Affinity) pass(ctx context.Context) error {
 	names := a.take()
+	if len(names) == 0 {
+		return nil // the pass before has seen to the changes that woke this one
+	}
 	table, err := a.open()
 	if err != nil {
 		return a.passed(names, err)
@@ -168,6 +171,9 @@ func (a *Affinity) sweep(ctx context.Context, table clientTable, name familyName
 		if err != nil || len(stale) == 0 {
 			return err
 		}
+		// A client that the dump showed twice can be deleted once.
+		slices.SortFunc(stale, func(r, s remembered) int { return r.client.Compare(s.client) })
+		stale = slices.CompactFunc(stale, func(r, s remembered) bool { return r.client == s.client })
 		err = a.forget(ctx, table, name, stale)
 		if err != nil && !errors.Is(err, syscall.ENOENT) { // that: a client's time was over meanwhile
 			return err

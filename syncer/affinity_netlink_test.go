@@ -3,13 +3,17 @@ package syncer
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/rules"
+	"github.com/nftproxy/nftproxy/syncer/nstest"
 )
 
 // elementsMessage is an answer with elements of a map, as the kernel makes it: with
@@ -105,4 +109,127 @@ func FuzzEachClient(f *testing.F) {
 			t.Errorf("%d clients in %d bytes, error %v", n, len(payload), err)
 		}
 	})
+}
+
+// TestManyClientsInTheKernel reads and empties a map that takes many messages.
+func TestManyClientsInTheKernel(t *testing.T) {
+	const many = 20_000
+	for _, f := range rules.Families() {
+		t.Run(f.String(), func(t *testing.T) {
+			ns := nstest.New(t)
+			name := familyName{f, "affinity-0123456789abcdef"}
+			endpoints := clientMap(t, ns, name, many)
+			table := openClients(t, ns)
+			// While the hash table is resized, in the background, a dump may leave some out.
+			want := func(clients int) {
+				t.Helper()
+				seen := map[netip.Addr]bool{}
+				for deadline := time.Now().Add(10 * time.Second); len(seen) != clients && time.Now().Before(deadline); {
+					clear(seen)
+					err := table.dump(t.Context(), name, func(r remembered) error {
+						seen[r.client] = true
+						if !containsEndpoint(endpoints, r.endpoint) {
+							t.Fatalf("a client is at %s", r.endpoint)
+						}
+						return nil
+					})
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+				if len(seen) != clients {
+					t.Fatalf("%d clients, not %d", len(seen), clients)
+				}
+			}
+			want(many)
+
+			a := newAffinity(func() (clientTable, error) { return table, nil }, nil)
+			endpoints = endpoints[1:]
+			a.Sweep([]rules.AffinityTable{{Family: f, Map: name.name, Endpoints: endpoints, Stale: true}})
+			if err := a.sweep(t.Context(), table, name); err != nil {
+				t.Fatal(err)
+			}
+			want(many / 2)
+			if s := a.Stats(); s.Forgotten != many/2 {
+				t.Errorf("%+v", s)
+			}
+		})
+	}
+}
+
+// TestMissingClients: what is not there is ENOENT.
+func TestMissingClients(t *testing.T) {
+	ns := nstest.New(t)
+	table := openClients(t, ns)
+	nothing := familyName{rules.IPv4, "nothing"}
+	visit := func(remembered) error { return errHalf }
+	client := []netip.Addr{netip.MustParseAddr("192.0.2.1")}
+	for _, when := range []string{"no table", "no map"} {
+		if err := table.dump(t.Context(), nothing, visit); !errors.Is(err, unix.ENOENT) {
+			t.Errorf("%s: dump: %v", when, err)
+		}
+		if err := table.forget(t.Context(), nothing, client); !errors.Is(err, unix.ENOENT) {
+			t.Errorf("%s: forget: %v", when, err)
+		}
+		clientMap(t, ns, familyName{rules.IPv4, "something"}, 1)
+	}
+	if err := table.forget(t.Context(), familyName{rules.IPv4, "something"}, client); !errors.Is(err, unix.ENOENT) {
+		t.Errorf("no client: forget: %v", err)
+	}
+	if err := table.dump(t.Context(), familyName{rules.IPv4, "something"}, visit); !errors.Is(err, errHalf) {
+		t.Errorf("dump: %v", err)
+	}
+}
+
+func openClients(t *testing.T, ns *nstest.NS) clientTable {
+	t.Helper()
+	table, err := openNetlinkClients(ns.FD())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := table.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return table
+}
+
+// clientMap makes a map of clients that are remembered with two endpoints by turns, which
+// it returns.
+func clientMap(t *testing.T, ns *nstest.NS, name familyName, clients int) []netip.AddrPort {
+	t.Helper()
+	k, err := NewNetlink(ns.FD())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = k.Close() }()
+	b := &Batch{}
+	b.Add(Op{Verb: AddTable, Family: name.family}, Op{Verb: AddSet, Family: name.family, Decl: rules.Set{
+		Name: name.name, Key: []rules.Field{rules.SourceAddr}, Value: rules.EndpointValue, Clients: 1 << 20,
+	}})
+	if err := k.Apply(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	addr, endpoints := netip.MustParseAddr("10.1.0.0"), addrPorts("10.244.0.1:8080", "10.244.0.2:8080")
+	if name.family == rules.IPv6 {
+		addr, endpoints = netip.MustParseAddr("2001:db8::"), addrPorts("[fd00::1]:8080", "[fd00::2]:8080")
+	}
+	var elements []nftables.SetElement
+	for i := range clients {
+		addr = addr.Next()
+		e := endpoints[i%2]
+		value := append(e.Addr().AsSlice(), byte(e.Port()>>8), byte(e.Port()), 0, 0)
+		elements = append(elements, nftables.SetElement{Key: addr.AsSlice(), Val: value, Timeout: time.Hour})
+	}
+	for part := range slices.Chunk(elements, 500) {
+		var encodeErr error
+		err := k.send(t.Context(), "add clients", &Batch{}, func() {
+			encodeErr = k.conn.SetAddElements(&nftables.Set{Table: k.tableOf(name.family), Name: name.name, HasTimeout: true}, part)
+		})
+		if err := errors.Join(encodeErr, err); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return endpoints
 }

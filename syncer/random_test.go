@@ -21,7 +21,7 @@ import (
 // After each that succeeded the kernel holds what is wanted, and that is what a Syncer
 // without a past would want.
 func TestRandomChanges(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range uint64(10) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 0))
 			memory := &syncer.Memory{}
@@ -30,7 +30,7 @@ func TestRandomChanges(t *testing.T) {
 			objects := randomObjects{
 				services: map[rules.ServicePortKey]*rules.ServicePort{}, nodes: map[rules.Family]rules.Node{},
 			}
-			for range 60 {
+			for range 50 {
 				if random.IntN(4) == 0 {
 					faulty.Inject([]synctest.Fault{synctest.LoseBatch, synctest.LoseAnswer}[random.IntN(2)])
 				}
