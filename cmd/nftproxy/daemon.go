@@ -18,6 +18,7 @@ import (
 type daemon struct {
 	settings *settings
 	dryRun   bool
+	takeOver bool      // remove what kube-proxy left
 	stdout   io.Writer // for the batches of a dry run
 }
 
@@ -36,10 +37,13 @@ func (d *daemon) run(ctx context.Context, cfg *config.Config, log *zap.Logger) e
 	if err != nil {
 		return err
 	}
-	if !d.dryRun {
-		addKernelWork(&opts)
+	if d.dryRun {
+		return runProxier(ctx, source, kernel, opts)
 	}
-	return runProxier(ctx, source, kernel, opts)
+	addKernelWork(&opts)
+	return newTakeOver(d.takeOver, log).beside(ctx, &opts, func(ctx context.Context) error {
+		return runProxier(ctx, source, kernel, opts)
+	})
 }
 
 // openKernel opens the kernel and probes it, or for a dry run makes a model of one
