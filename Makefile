@@ -52,7 +52,7 @@ bench: ## measure rule-update latency on this machine's kernel, in a namespace
 
 .PHONY: fuzz
 fuzz: ## run every fuzz test for FUZZTIME (10s)
-	@for package in ./rules ./proxier; do \
+	@for package in ./rules ./syncer ./proxier; do \
 	  for target in $$($(GO) test -list '^Fuzz' $$package | grep '^Fuzz'); do \
 	    echo "$$package $$target"; \
 	    $(GO) test $$package -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x || exit 1; \
@@ -95,6 +95,11 @@ e2e-api: root nft etcd build bin/kube-apiserver ## test against a real API serve
 	  $(GO) test -count=1 $(RACE) -v -timeout 5m -run TestAPI .
 	cd e2e && $(E2E_CASES) E2E_DRIVER=api E2E_SHUFFLE=$$(date +%s) $(E2E_TEST)
 
+.PHONY: e2e-swap
+e2e-swap: root nft iptables etcd build bin/kube-apiserver bin/kube-proxy ## replace kube-proxy by nftproxy and go back, under load (as root)
+	cd e2e && NFTPROXY_BIN=$(CURDIR)/bin/nftproxy KUBE_APISERVER_BIN=$(CURDIR)/bin/kube-apiserver KUBE_PROXY_BIN=$(CURDIR)/bin/kube-proxy \
+	  $(GO) test -count=1 $(RACE) -v -timeout 5m -run TestTakeOver .
+
 .PHONY: e2e-unit
 e2e-unit: root etcd bin/kube-apiserver ## test the e2e harness itself (as root)
 	cd e2e && KUBE_APISERVER_BIN=$(CURDIR)/bin/kube-apiserver $(GO) test -count=1 $(RACE) ./internal/...
@@ -104,6 +109,10 @@ e2e-unit: root etcd bin/kube-apiserver ## test the e2e harness itself (as root)
 .PHONY: nft
 nft:
 	@command -v nft >/dev/null || sh deploy/install.sh nft nftables nftables nftables
+
+.PHONY: iptables
+iptables:
+	@command -v iptables-save >/dev/null || sh deploy/install.sh iptables-save iptables iptables-nft iptables
 
 # Debian's etcd is unpacked and not installed: its package would start a service.
 .PHONY: etcd

@@ -139,7 +139,7 @@ func deletePlan(conn *nftables.Conn, f rules.Family, p xtPlan) error {
 	if err := conn.Flush(); err != nil {
 		return err //nolint:wrapcheck // the caller says what was tried
 	}
-	const atOnce = 500 // fits into the buffers of any socket
+	const atOnce = 50 // the answers fit into the buffer of any socket
 	for _, do := range []func(*nftables.Chain){conn.FlushChain, conn.DelChain} {
 		for names := range slices.Chunk(p.chains, atOnce) {
 			for _, name := range names {

@@ -6,41 +6,34 @@ import "strings"
 // it does not know are nobody's leftovers.
 func parseSave(family, text string) []xtTable {
 	var tables []xtTable
-	var table *xtTable // where lines belong, nil between tables
+	var index map[string]int // chains of the last table by name; nil between tables
 	for line := range strings.Lines(text) {
 		line = strings.TrimSuffix(line, "\n")
-		switch {
+		switch fields := words(line); {
 		case strings.HasPrefix(line, "*"):
 			tables = append(tables, xtTable{family: family, name: line[1:]})
-			table = &tables[len(tables)-1]
+			index = map[string]int{}
 		case line == "COMMIT":
-			table = nil
-		case table == nil:
+			index = nil
+		case index == nil || len(fields) < 2:
 		case strings.HasPrefix(line, ":"):
 			// :PREROUTING ACCEPT [0:0], or :KUBE-SERVICES - [0:0]
-			if fields := words(line[1:]); len(fields) >= 2 {
-				table.chains = append(table.chains, xtChain{name: fields[0], builtin: fields[1] != "-", drops: fields[1] == "DROP"})
+			name, policy := fields[0][1:], fields[1]
+			if _, again := index[name]; again {
+				continue
 			}
-		default:
-			table.addRule(line)
+			t := &tables[len(tables)-1]
+			index[name] = len(t.chains)
+			t.chains = append(t.chains, xtChain{name: name, builtin: policy != "-", drops: policy == "DROP"})
+		case fields[0] == "-A":
+			// -A PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+			if i, ok := index[fields[1]]; ok {
+				c := &tables[len(tables)-1].chains[i]
+				c.rules = append(c.rules, xtRule{chain: c.name, target: targetOf(fields[2:]), line: line})
+			}
 		}
 	}
 	return tables
-}
-
-// addRule adds the rule of a line to its chain.
-func (t *xtTable) addRule(line string) {
-	fields := words(line)
-	const least = 2 // -A CHAIN
-	if len(fields) < least || fields[0] != "-A" {
-		return
-	}
-	for i := range t.chains {
-		if t.chains[i].name == fields[1] {
-			t.chains[i].rules = append(t.chains[i].rules, xtRule{chain: fields[1], target: targetOf(fields[least:]), line: line})
-			return
-		}
-	}
 }
 
 // words splits a line. No name of a chain has a space in it.
