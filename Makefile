@@ -30,7 +30,7 @@ demo: nft build ## see it work: no root, no cluster, under a minute
 	bin/nftproxy demo
 
 .PHONY: test
-test: nft ## run all tests but those with an API server
+test: nft iptables ## run all tests but those with an API server
 	@$(if $(RACE),,echo "no C compiler: testing without the race detector")
 	$(GO) test $(RACE) $(EXEC) ./...
 

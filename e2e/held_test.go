@@ -33,7 +33,7 @@ func (c *cluster) echo(t *testing.T, hosts ...string) {
 	for _, name := range hosts {
 		host := c.network.Host(name)
 		for _, address := range host.Addresses()[:2] {
-			listener, err := host.Namespace.ListenTCP(netip.AddrPortFrom(address, echoEndpointPort))
+			listener, err := host.ListenTCP(netip.AddrPortFrom(address, echoEndpointPort))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -81,7 +81,7 @@ func (c *cluster) hold(t *testing.T, each int) *held {
 		for _, address := range serviceAddresses() {
 			for range each {
 				to := netip.AddrPortFrom(address, echoPort).String()
-				conn, err := c.network.Host(name).Namespace.DialContext(ctx, "tcp", to)
+				conn, err := c.network.Host(name).DialContext(ctx, "tcp", to)
 				if err != nil {
 					t.Fatal(err)
 				}

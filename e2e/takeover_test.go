@@ -156,7 +156,7 @@ func (c *cluster) restore(t *testing.T, text string) {
 // run runs a command on node1 and returns what it prints.
 func (c *cluster) run(t *testing.T, stdin, name string, args ...string) string {
 	t.Helper()
-	out, err := c.network.Host(testnet.Node1).Namespace.Command(t.Context(), stdin, name, args...)
+	out, err := c.network.Host(testnet.Node1).Command(t.Context(), stdin, name, args...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -61,7 +61,8 @@ func (t xtTable) plan() xtPlan {
 			continue
 		}
 		for _, r := range c.rules {
-			if c.builtin && isKubeProxyEntry(r.target) && !(c.drops && r.target == forwardChain) {
+			needed := c.drops && r.target == forwardChain
+			if c.builtin && isKubeProxyEntry(r.target) && !needed {
 				p.jumps = append(p.jumps, r)
 			} else {
 				foreign = append(foreign, r.target)

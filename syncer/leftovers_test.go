@@ -27,16 +27,15 @@ func TestRestoreText(t *testing.T) {
 				t.Fatal(err)
 			}
 			var plans []xtPlan
-			var kept []string
+			var kept strings.Builder
 			for _, table := range parseSave("ip", string(saved)) {
 				plan := table.plan()
 				plans = append(plans, plan)
-				kept = append(kept, plan.kept...)
+				for _, chain := range plan.kept {
+					kept.WriteString("# kept: " + chain + "\n")
+				}
 			}
-			got := restoreText(plans)
-			for _, chain := range kept {
-				got += "# kept: " + chain + "\n"
-			}
+			got := restoreText(plans) + kept.String()
 			golden := strings.TrimSuffix(input, ".save") + ".restore"
 			if *update {
 				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {

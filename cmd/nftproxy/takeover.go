@@ -112,7 +112,7 @@ func (t *takeOver) removeAll(ctx context.Context) {
 		if !sleep(ctx, *pause) {
 			return
 		}
-		*pause = min(2**pause, lastTakeOverPause)
+		*pause = min(*pause+*pause, lastTakeOverPause)
 	}
 }
 
