@@ -30,7 +30,7 @@ demo: nft build ## see it work: no root, no cluster, under a minute
 	bin/nftproxy demo
 
 .PHONY: test
-test: nft ## run all tests but those with an API server
+test: nft iptables ## run all tests but those with an API server
 	@$(if $(RACE),,echo "no C compiler: testing without the race detector")
 	$(GO) test $(RACE) $(EXEC) ./...
 
@@ -95,6 +95,11 @@ e2e-api: root nft etcd build bin/kube-apiserver ## test against a real API serve
 	  $(GO) test -count=1 $(RACE) -v -timeout 5m -run TestAPI .
 	cd e2e && $(E2E_CASES) E2E_DRIVER=api E2E_SHUFFLE=$$(date +%s) $(E2E_TEST)
 
+.PHONY: e2e-swap
+e2e-swap: root nft iptables etcd build bin/kube-apiserver bin/kube-proxy ## replace kube-proxy by nftproxy and go back, under load (as root)
+	cd e2e && NFTPROXY_BIN=$(CURDIR)/bin/nftproxy KUBE_APISERVER_BIN=$(CURDIR)/bin/kube-apiserver KUBE_PROXY_BIN=$(CURDIR)/bin/kube-proxy \
+	  $(GO) test -count=1 $(RACE) -v -timeout 5m -run TestTakeOver .
+
 .PHONY: e2e-unit
 e2e-unit: root etcd bin/kube-apiserver ## test the e2e harness itself (as root)
 	cd e2e && KUBE_APISERVER_BIN=$(CURDIR)/bin/kube-apiserver $(GO) test -count=1 $(RACE) ./internal/...
@@ -104,6 +109,10 @@ e2e-unit: root etcd bin/kube-apiserver ## test the e2e harness itself (as root)
 .PHONY: nft
 nft:
 	@command -v nft >/dev/null || sh deploy/install.sh nft nftables nftables nftables
+
+.PHONY: iptables
+iptables:
+	@command -v iptables-save >/dev/null || sh deploy/install.sh iptables-save iptables iptables-nft iptables
 
 # Debian's etcd is unpacked and not installed: its package would start a service.
 .PHONY: etcd

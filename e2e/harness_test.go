@@ -134,15 +134,15 @@ func (c *cluster) serve(t *testing.T, port uint16, hosts ...string) {
 	}
 }
 
-// startProxy starts the proxy on node1.
-func (c *cluster) startProxy(t *testing.T) {
+// startProxy starts the proxy on node1, perhaps with more flags.
+func (c *cluster) startProxy(t *testing.T, flags ...string) {
 	t.Helper()
 	proxy, err := process.Start(c.network.Host(testnet.Node1).Namespace, process.Config{
 		Path: c.proxyPath,
-		Args: []string{
+		Args: append([]string{
 			"run", "--kubeconfig", c.control.Kubeconfig(),
 			"--hostname-override", testnet.Node1, "--cluster-cidr", clusterCIDRs,
-		},
+		}, flags...),
 		LogFile: filepath.Join(c.logs, "nftproxy.log"),
 	})
 	if err != nil {

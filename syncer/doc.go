@@ -143,4 +143,22 @@
 // What remains is that the kernel makes notifications as soon as anybody listens: about
 // 2.5 µs for a batch of one element (17 µs without, at the median), 1.4 µs for each
 // element of a large one. Reading them here would add little to that (BenchmarkMonitor).
+//
+// # Leftovers
+//
+// kube-proxy leaves its rules in the kernel when it ends. They serve until ours are in
+// force; then both are, and those of kube-proxy can go at any time:
+//
+//	a packet                     why nothing happens to it
+//	of an established connection its translation is conntrack's, of whichever rules it came
+//	of a new one                 chains for NAT of one hook are called one after the other
+//	                             until one has translated: nobody translates twice
+//	that the others translated   what rejects or drops looks for addresses of Services
+//	                             after translation, where an endpoint is
+//	that the others marked       the same bit asks for masquerading; the chain that sees it
+//	                             first masquerades and takes it back
+//
+// What is to go is found by name. Of iptables that are kube-proxy's chains and the jumps
+// to them from built-in chains; all other rules stay, and the chains that they lead to.
+// The mode ipvs is looked for only where its interface is.
 package syncer

@@ -24,6 +24,7 @@ type daemon struct {
 	settings *settings
 	flags    *pflag.FlagSet // of the command
 	dryRun   bool
+	takeOver bool      // remove what kube-proxy left
 	stdout   io.Writer // for the batches of a dry run
 }
 
@@ -44,15 +45,19 @@ func (d *daemon) run(ctx context.Context, cfg *config.Config, log *zap.Logger) e
 	if err != nil {
 		return err
 	}
+	proxy := func(ctx context.Context) error {
+		return runProxier(ctx, source, batchLog{reports.metrics.Kernel(kernel, clock.RealClock{}), log}, opts)
+	}
+	run := proxy
 	if !d.dryRun {
 		setUpNode(cfg, log)
 		addKernelWork(&opts)
+		takeOver := newTakeOver(d.takeOver, log)
+		run = func(ctx context.Context) error { return takeOver.beside(ctx, &opts, proxy) }
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return reports.run(ctx, d.flags) })
-	group.Go(func() error {
-		return runProxier(ctx, source, batchLog{reports.metrics.Kernel(kernel, clock.RealClock{}), log}, opts)
-	})
+	group.Go(func() error { return run(ctx) })
 	return group.Wait() //nolint:wrapcheck // each part says it all
 }
 

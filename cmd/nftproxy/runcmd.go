@@ -12,11 +12,12 @@ import (
 
 	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/rules"
+	"github.com/nftproxy/nftproxy/syncer"
 )
 
 func newRunCommand() *cobra.Command {
 	var s settings
-	var dryRun, initOnly bool
+	var dryRun, initOnly, takeOver bool
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run the daemon: keep the kernel's rules as the cluster wants them",
@@ -29,6 +30,7 @@ It reads kube-proxy's configuration file, and knows kube-proxy's flags. When the
 changes it goes on with the new configuration, as if it had been started again.`,
 		Example: `  nftproxy run --config /var/lib/kube-proxy/config.conf --hostname-override node1
   nftproxy run --kubeconfig /etc/kubernetes/proxy.conf --cluster-cidr 10.244.0.0/16
+  nftproxy run --config /var/lib/kube-proxy/config.conf --take-over
   nftproxy run --manifests /etc/nftproxy/ --hostname-override node1
   nftproxy run --manifests cluster.yaml --dry-run    # print each batch, touch nothing
   nftproxy run --config config.conf --write-config-to full.conf    # with all defaults`,
@@ -36,6 +38,9 @@ changes it goes on with the new configuration, as if it had been started again.`
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if s.flags.WriteConfigTo != "" {
 				return writeConfig(&s.flags)
+			}
+			if s.flags.Cleanup {
+				return cleanup(cmd.Context(), cmd.OutOrStdout(), syncer.RemoveTables)
 			}
 			cfg, err := s.load()
 			if err != nil {
@@ -45,7 +50,7 @@ changes it goes on with the new configuration, as if it had been started again.`
 				return initialize(cmd.Context())
 			}
 			for cfg != nil && err == nil { // again with each new configuration
-				d := &daemon{settings: &s, flags: cmd.Flags(), dryRun: dryRun, stdout: cmd.OutOrStdout()}
+				d := &daemon{settings: &s, flags: cmd.Flags(), dryRun: dryRun, takeOver: takeOver, stdout: cmd.OutOrStdout()}
 				cfg, err = runOnce(cmd.Context(), d, cfg)
 			}
 			return err
@@ -53,6 +58,7 @@ changes it goes on with the new configuration, as if it had been started again.`
 	}
 	s.add(cmd.Flags())
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print each batch as nft commands instead of sending it; opens no kernel socket")
+	cmd.Flags().BoolVar(&takeOver, "take-over", false, "once the first rules are installed, remove what kube-proxy left, as cleanup --kube-proxy does")
 	cmd.Flags().BoolVar(&initOnly, "init-only", false, "only do what may need more privileges than CAP_NET_ADMIN, here: see whether the kernel can do all that is needed; and end")
 	return cmd
 }

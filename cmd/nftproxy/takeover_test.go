@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/nftproxy/nftproxy/proxier"
+	"github.com/nftproxy/nftproxy/syncer"
+	"github.com/nftproxy/nftproxy/syncer/nstest"
+)
+
+// search is what a search for leftovers brings.
+type search struct {
+	left syncer.Leftovers
+	err  error
+}
+
+// TestTakeOverRounds says when leftovers are looked for after the first sync, and what
+// is logged, for what each search brings. After the last one nothing is left.
+func TestTakeOverRounds(t *testing.T) {
+	some := search{left: syncer.Leftovers{Found: []string{"table ip kube-proxy"}}}
+	part := search{left: syncer.Leftovers{Found: []string{"table ip kube-proxy"}}, err: errors.New("broken")}
+	failed := search{err: errors.New("broken")}
+	busy := search{left: syncer.Leftovers{Kept: []string{"ipvs"}}}
+	const (
+		taken   = "info nftproxy has taken over from kube-proxy [table ip kube-proxy]"
+		again   = "warn kube-proxy's rules were there again and are removed: does it still run on this node? [table ip kube-proxy]"
+		kept    = "info something of kube-proxy has to stay [ipvs]"
+		warning = "warn kube-proxy's rules are in force beside those of nftproxy: end kube-proxy on this node, " +
+			"then run `nftproxy cleanup --kube-proxy`, or nftproxy with --take-over [table ip kube-proxy]"
+	)
+	retry := func(in string) string {
+		return "error not all that kube-proxy left could be removed, it is tried again in " + in + ": broken"
+	}
+	tests := map[string]struct {
+		remove   bool
+		searches []search
+		at       []time.Duration
+		logged   []string
+	}{
+		"nothing there":     {true, nil, []time.Duration{0}, nil},
+		"taken over":        {true, []search{some}, []time.Duration{0, time.Minute}, []string{taken}},
+		"it comes again":    {true, []search{some, some}, []time.Duration{0, time.Minute, 3 * time.Minute}, []string{taken, again}},
+		"failures":          {true, []search{failed, failed}, []time.Duration{0, time.Second, 3 * time.Second}, []string{retry("1s"), retry("2s")}},
+		"a part, the rest":  {true, []search{part, some}, []time.Duration{0, time.Second, time.Second + time.Minute}, []string{taken, retry("1s"), taken}},
+		"kept, then gone":   {true, []search{busy, some}, []time.Duration{0, time.Minute, 3 * time.Minute}, []string{kept, taken}},
+		"only a report":     {false, []search{some}, []time.Duration{0}, []string{warning}},
+		"nothing to report": {false, []search{busy}, []time.Duration{0}, nil},
+		"a failed report":   {false, []search{failed}, []time.Duration{0}, []string{"warn what kube-proxy left could not be looked for: broken"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				core, logs := observer.New(zapcore.InfoLevel)
+				take := newTakeOver(test.remove, zap.New(core))
+				begin := time.Now()
+				var at []time.Duration
+				take.find = func(context.Context) (syncer.Leftovers, error) {
+					at = append(at, time.Since(begin))
+					if n := len(at) - 1; n < len(test.searches) {
+						return test.searches[n].left, test.searches[n].err
+					}
+					return syncer.Leftovers{}, nil
+				}
+				var opts proxier.Options
+				err := take.beside(t.Context(), &opts, func(context.Context) error {
+					opts.OnSync(proxier.Report{})
+					time.Sleep(24 * time.Hour)
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+				if diff := cmp.Diff(test.at, at); diff != "" {
+					t.Errorf("searches (-want +got)\n%s", diff)
+				}
+				if diff := cmp.Diff(test.logged, lines(logs)); diff != "" {
+					t.Errorf("log (-want +got)\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// lines returns what was logged, as text.
+func lines(logs *observer.ObservedLogs) []string {
+	var all []string
+	for _, entry := range logs.All() {
+		line := []string{entry.Level.String(), entry.Message}
+		fields := entry.ContextMap()
+		for _, name := range []string{"removed", "found", "kept"} {
+			if value, ok := fields[name]; ok {
+				line = append(line, fmt.Sprint(value))
+			}
+		}
+		if in, ok := fields["in"]; ok {
+			line = append(line, "in", fmt.Sprint(in))
+		}
+		text := strings.Join(line, " ")
+		if err, ok := fields["error"]; ok {
+			text += fmt.Sprintf(": %v", err)
+		}
+		all = append(all, text)
+	}
+	return all
+}
+
+// TestTakeOverWaits for a sync that succeeds, and ends with the proxier at any time.
+// The proxier's own reports go on.
+func TestTakeOverWaits(t *testing.T) {
+	ended := errors.New("ended")
+	tests := map[string]struct {
+		reports []proxier.Report
+		fails   bool // each search
+		found   bool // was it looked for
+	}{
+		"no sync":      {nil, false, false},
+		"a failed one": {[]proxier.Report{{Err: errors.New("refused")}}, false, false},
+		"then another": {[]proxier.Report{{Err: errors.New("refused")}, {}, {}}, false, true},
+		"in a pause":   {[]proxier.Report{{}}, true, true},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				take := newTakeOver(true, zap.NewNop())
+				found := false
+				take.find = func(context.Context) (syncer.Leftovers, error) {
+					found = true
+					if test.fails {
+						return syncer.Leftovers{}, errors.New("broken")
+					}
+					return syncer.Leftovers{}, nil
+				}
+				reported := 0
+				opts := proxier.Options{OnSync: func(proxier.Report) { reported++ }}
+				err := take.beside(t.Context(), &opts, func(context.Context) error {
+					for _, r := range test.reports {
+						opts.OnSync(r)
+					}
+					synctest.Wait()
+					return ended
+				})
+				if !errors.Is(err, ended) || found != test.found || reported != len(test.reports) {
+					t.Errorf("error %v, looked for: %t, %d reports", err, found, reported)
+				}
+			})
+		})
+	}
+}
+
+// TestDaemonTakesOver: with the real kernel, the rules of kube-proxy stay or go.
+func TestDaemonTakesOver(t *testing.T) {
+	ns := nstest.New(t)
+	ns.MustNFT(t, "table ip kube-proxy { }\ntable ip6 kube-proxy { }\ntable ip others { }\n", "-f", "-")
+	path := write(t, manifestOf("10.244.0.1"))
+
+	d := startDaemon(t, ns, "--manifests", path)
+	eventually(t, "a warning", func() bool { return strings.Contains(d.stderr.String(), "nftproxy cleanup --kube-proxy") })
+	if tables := ns.MustNFT(t, "", "list", "tables"); !strings.Contains(tables, "table ip kube-proxy\n") {
+		t.Errorf("there are tables:\n%s", tables)
+	}
+	d.stop(t, syscall.SIGTERM)
+
+	d = startDaemon(t, ns, "--manifests", path, "--take-over")
+	want := "table ip others\ntable ip nftproxy\ntable ip6 nftproxy\n"
+	eventually(t, "only its own tables", func() bool { return ns.MustNFT(t, "", "list", "tables") == want })
+	eventually(t, "a report", func() bool { return strings.Contains(d.stderr.String(), "taken over") })
+	if status := d.stop(t, syscall.SIGTERM); status != exitOK {
+		t.Errorf("exit status: %d", status)
+	}
+}
