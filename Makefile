@@ -62,7 +62,7 @@ bench: ## measure rule-update latency on this machine's kernel, in a namespace
 
 .PHONY: fuzz
 fuzz: ## run every fuzz test for FUZZTIME (10s)
-	@for package in ./rules ./proxier; do \
+	@for package in ./rules ./syncer ./proxier ./cmd/nftproxy/internal/config; do \
 	  for target in $$($(GO) test -list '^Fuzz' $$package | grep '^Fuzz'); do \
 	    echo "$$package $$target"; \
 	    $(GO) test $$package -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x || exit 1; \

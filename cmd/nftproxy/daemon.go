@@ -5,10 +5,15 @@ import (
 	"errors"
 	"io"
 	"net/netip"
+	"runtime"
 
+	"github.com/spf13/pflag"
 	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/utils/clock"
 
 	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/nodesetup"
 	"github.com/nftproxy/nftproxy/proxier"
 	"github.com/nftproxy/nftproxy/rules"
 	"github.com/nftproxy/nftproxy/syncer"
@@ -17,6 +22,7 @@ import (
 // daemon is what `run` runs.
 type daemon struct {
 	settings *settings
+	flags    *pflag.FlagSet // of the command
 	dryRun   bool
 	stdout   io.Writer // for the batches of a dry run
 }
@@ -27,19 +33,39 @@ func (d *daemon) run(ctx context.Context, cfg *config.Config, log *zap.Logger) e
 	if err != nil {
 		return err
 	}
-	source, _, err := d.settings.source(cfg, node, log)
+	opts := options(cfg, enabledFamilies(), log)
+	reports := newReports(cfg, opts.Rules.Families, log)
+	source, client, err := d.settings.source(cfg, node, log)
 	if err != nil {
 		return err
 	}
-	opts := options(cfg, enabledFamilies(), log)
+	opts.Observers = reports.observers(client, node)
 	kernel, err := openKernel(ctx, opts.Rules, d.dryRun, d.stdout)
 	if err != nil {
 		return err
 	}
 	if !d.dryRun {
+		setUpNode(cfg, log)
 		addKernelWork(&opts)
 	}
-	return runProxier(ctx, source, kernel, opts)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return reports.run(ctx, d.flags) })
+	group.Go(func() error {
+		return runProxier(ctx, source, reports.metrics.Kernel(kernel, clock.RealClock{}), opts)
+	})
+	return group.Wait() //nolint:wrapcheck // each part says it all
+}
+
+// setUpNode applies settings of the node. What this process may not write it only says.
+func setUpNode(cfg *config.Config, log *zap.Logger) {
+	setup := nodesetup.Setup{Root: "/", CPUs: runtime.NumCPU()}
+	if err := setup.Conntrack(cfg.Conntrack); err != nil {
+		log.Warn("settings of connection tracking stay as they are; set them on the node, or those of conntrack in the configuration to 0",
+			zap.Error(err))
+	}
+	if err := setup.OOMScoreAdj(cfg.OOMScoreAdj); err != nil {
+		log.Debug("oom_score_adj stays as it is", zap.Error(err))
+	}
 }
 
 // openKernel opens the kernel and probes it, or for a dry run makes a model of one
@@ -68,6 +94,13 @@ func addKernelWork(opts *proxier.Options) {
 	opts.Affinity = syncer.NewAffinity(0, report("session affinity"))
 	opts.WatchAddresses = func(ctx context.Context, changed func([]netip.Addr)) error {
 		return syncer.NewAddresses(0, changed, report("addresses of this node")).Run(ctx)
+	}
+	opts.WatchForeign = func(ctx context.Context, changed func(string)) error {
+		return syncer.NewMonitor(0,
+			func(c syncer.ForeignChange) { changed(c.String()) },
+			func() { changed("unknown: notifications of the kernel were lost") },
+			report("notifications of nftables"),
+		).Run(ctx)
 	}
 }
 

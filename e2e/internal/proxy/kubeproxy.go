@@ -19,11 +19,6 @@ func NewKubeProxy(options Options) (*Proxy, error) {
 
 func (k kubeProxy) defaults() map[string]any {
 	return object.Merge(defaults(k.options), map[string]any{
-		// The limits of conntrack belong to the machine, and can only be set in
-		// its own namespace.
-		"conntrack": map[string]any{
-			"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s",
-		},
 		// By default it waits for up to a second, so as to do many changes at once.
 		"nftables": map[string]any{"minSyncPeriod": "10ms"},
 	})

@@ -146,6 +146,11 @@ func defaults(options Options) map[string]any {
 		// The node is a namespace of its own: its loopback ports are free.
 		"healthzBindAddress": "127.0.0.1:10256",
 		"metricsBindAddress": "127.0.0.1:10249",
+		// The limits of conntrack belong to the machine, and can only be set in
+		// its own namespace.
+		"conntrack": map[string]any{
+			"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s",
+		},
 	}
 	if options.Kubeconfig != "" {
 		config["clientConnection"] = map[string]any{"kubeconfig": options.Kubeconfig}

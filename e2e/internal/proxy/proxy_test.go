@@ -104,6 +104,9 @@ func TestRun(t *testing.T) {
 		"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration", "mode": "nftables",
 		"hostnameOverride": "node1", "clusterCIDR": clusterCIDRs,
 		"healthzBindAddress": "127.0.0.1:10256", "metricsBindAddress": "127.0.0.1:10249",
+		"conntrack": map[string]any{
+			"maxPerCore": 0.0, "min": 0.0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s",
+		},
 		"nftables": map[string]any{"masqueradeAll": true},
 	}
 	if diff := cmp.Diff(want, config); diff != "" {
