@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 	"go.uber.org/goleak"
@@ -41,6 +42,24 @@ func mustBuild(t *testing.T, options Options) v1.ImageIndex {
 	return index
 }
 
+// reread writes an index, and returns it as others will read it: all sizes, digests and
+// media types are checked.
+func reread(t *testing.T, index v1.ImageIndex) v1.ImageIndex {
+	t.Helper()
+	path, err := layout.Write(t.TempDir(), index)
+	if err != nil {
+		t.Fatal(err)
+	}
+	written, err := path.ImageIndex()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := validate.Index(written); err != nil {
+		t.Fatal(err)
+	}
+	return written
+}
+
 // readTar returns the regular files of an archive.
 func readTar(t *testing.T, archive io.Reader) map[string]string {
 	t.Helper()
@@ -65,10 +84,7 @@ func readTar(t *testing.T, archive io.Reader) map[string]string {
 }
 
 func TestBuild(t *testing.T) {
-	index := mustBuild(t, Options{Version: "v1.2.3", Programs: programs(t)})
-	if err := validate.Index(index); err != nil {
-		t.Fatal(err)
-	}
+	index := reread(t, mustBuild(t, Options{Version: "v1.2.3", Programs: programs(t)}))
 	manifest, err := index.IndexManifest()
 	if err != nil {
 		t.Fatal(err)
