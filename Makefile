@@ -25,6 +25,16 @@ help: ## list the targets
 build: ## build bin/nftproxy
 	$(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/nftproxy ./cmd/nftproxy
 
+# Neither pulls nor pushes anything; deploy/Dockerfile is the way with Docker.
+.PHONY: image
+image: ## build bin/nftproxy-image.tar, an OCI image for amd64 and arm64, without Docker
+	@for arch in amd64 arm64; do \
+	  CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) build -trimpath -buildvcs=false \
+	    -ldflags '-s -w -X main.version=$(VERSION)' -o bin/nftproxy-linux-$$arch ./cmd/nftproxy || exit 1; \
+	done
+	cd e2e && $(GO) run ./cmd/image -tag '$(VERSION)' -out ../bin/nftproxy-image.tar \
+	  amd64=../bin/nftproxy-linux-amd64 arm64=../bin/nftproxy-linux-arm64
+
 .PHONY: demo
 demo: nft build ## see it work: no root, no cluster, under a minute
 	bin/nftproxy demo
@@ -64,7 +74,7 @@ K8S_VERSION := v1.37.2
 K8S_LDFLAGS := -s -w -X k8s.io/component-base/version.gitVersion=$(K8S_VERSION) \
   -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=37
 
-bin/kube-apiserver bin/kube-proxy: e2e/go.mod
+bin/kube-apiserver bin/kube-proxy bin/kubectl: e2e/go.mod
 	@echo "building $(@F) (takes about 4 minutes the first time)"
 	cd e2e && $(GO) build -ldflags '$(K8S_LDFLAGS)' -o ../$@ k8s.io/kubernetes/cmd/$(@F)
 	@touch $@
@@ -90,8 +100,9 @@ e2e-peer: root nft etcd build bin/kube-apiserver bin/kube-proxy ## run scenario 
 	cd e2e && $(E2E_CASES) E2E_PROXY=both $(E2E_TEST)
 
 .PHONY: e2e-api
-e2e-api: root nft etcd build bin/kube-apiserver ## test against a real API server, then run scenario cases with it (as root)
+e2e-api: root nft etcd build bin/kube-apiserver bin/kubectl ## test against a real API server, then run scenario cases with it (as root)
 	cd e2e && NFTPROXY_BIN=$(CURDIR)/bin/nftproxy KUBE_APISERVER_BIN=$(CURDIR)/bin/kube-apiserver \
+	  KUBECTL_BIN=$(CURDIR)/bin/kubectl \
 	  $(GO) test -count=1 $(RACE) -v -timeout 5m -run TestAPI .
 	cd e2e && $(E2E_CASES) E2E_DRIVER=api E2E_SHUFFLE=$$(date +%s) $(E2E_TEST)
 

@@ -17,7 +17,7 @@ func (c *cluster) node(name, zone string) *corev1.Node {
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:   name,
-			Labels: map[string]string{corev1.LabelHostname: name, corev1.LabelTopologyZone: zone},
+			Labels: map[string]string{corev1.LabelHostname: name, corev1.LabelTopologyZone: zone, corev1.LabelOSStable: "linux"},
 		},
 		Status: corev1.NodeStatus{
 			Addresses: []corev1.NodeAddress{
