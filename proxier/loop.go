@@ -31,8 +31,11 @@ func (p *Proxier) loop(ctx context.Context) error {
 			t.resync.Reset(p.opts.ResyncPeriod)
 			full, reason = true, metrics.ResyncPeriodic
 		case what := <-t.rival.repairs(p.foreign):
+			if !t.began {
+				continue // the first sync writes everything
+			}
 			p.logRepair(what, t.rival.repaired())
-			full, reason = true, metrics.ResyncForeignChange
+			full, reason, t.repairs = true, metrics.ResyncForeignChange, true
 		case <-t.rival.hold.C():
 			t.rival.held = false
 			continue
@@ -41,7 +44,7 @@ func (p *Proxier) loop(ctx context.Context) error {
 		if w == nil {
 			continue // the kernel is left as it is until all first lists are in
 		}
-		w.full, w.reason = full, reason
+		w.full, w.reason, w.repairs = full, reason, t.repairs
 		if !w.Empty() || full || t.failed || !t.began {
 			t.done(p.sync(ctx, w))
 		}
@@ -128,7 +131,9 @@ type timers struct {
 	began  bool // there was a sync
 	failed bool // the last sync failed
 	retry  time.Duration
-	rival  *rival
+
+	rival   *rival
+	repairs bool // another program has changed our tables, and that is not undone
 }
 
 func newTimers(opts Options) *timers {
@@ -169,7 +174,7 @@ func (t *timers) done(ok bool) {
 		t.retry = min(max(2*t.retry, firstRetry), t.opts.LongestRetry)
 		pause = max(pause, t.retry)
 	} else {
-		t.retry = 0
+		t.retry, t.repairs = 0, false
 	}
 	if t.paused = pause > 0; t.paused {
 		t.pause.Reset(pause)

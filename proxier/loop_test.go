@@ -37,9 +37,27 @@ func (f sourceFunc) Run(ctx context.Context, h Handler) error { return f(ctx, h)
 // to the handler.
 func start(t *testing.T, opts Options) *bench {
 	t.Helper()
+	b := newBench(t)
+	b.run(b.kernel, opts)
+	return b
+}
+
+// newBench returns a bench on which nothing runs yet.
+func newBench(t *testing.T) *bench {
+	t.Helper()
 	b := &bench{t: t, clock: testclock.NewFakeClock(time.Unix(1_000_000, 0)), memory: &syncer.Memory{}, reports: make(chan Report, 1000)}
 	b.kernel = synctest.NewKernel(b.memory)
-	opts.Clock, opts.Log = b.clock, zaptest.NewLogger(t)
+	return b
+}
+
+// run runs a Proxier until the test ends, with a kernel that may be the one of the bench.
+func (b *bench) run(kernel syncer.Kernel, opts Options) {
+	b.t.Helper()
+	t := b.t
+	opts.Clock = b.clock
+	if opts.Log == nil {
+		opts.Log = zaptest.NewLogger(t)
+	}
 	opts.OnSync = func(r Report) { b.reports <- r }
 	handlers := make(chan Handler)
 	source := sourceFunc(func(ctx context.Context, h Handler) error {
@@ -47,7 +65,7 @@ func start(t *testing.T, opts Options) *bench {
 		<-ctx.Done()
 		return nil
 	})
-	p, err := New(source, b.kernel, opts)
+	p, err := New(source, kernel, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +79,6 @@ func start(t *testing.T, opts Options) *bench {
 		}
 	})
 	b.handler = <-handlers
-	return b
 }
 
 // report returns the next sync, and fails if it does not come.
@@ -70,7 +87,7 @@ func (b *bench) report() Report {
 	select {
 	case r := <-b.reports:
 		return r
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		b.t.Fatal("no sync")
 		return Report{}
 	}

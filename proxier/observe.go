@@ -113,8 +113,12 @@ func (o *reporter) restore(w *work) {
 
 // synced notes the outcome of a sync.
 func (o *reporter) synced(w *work, r Report, end time.Time) {
-	if o.Health != nil && r.Err == nil {
+	switch {
+	case o.Health == nil:
+	case r.Err == nil:
 		o.Health.Updated(o.families...)
+	default: // there is something to do, even if no change has come
+		o.Health.Queued(o.families...)
 	}
 	if o.Metrics == nil {
 		return
@@ -125,7 +129,7 @@ func (o *reporter) synced(w *work, r Report, end time.Time) {
 	if r.Full {
 		o.Metrics.Resynced(w.reason)
 	}
-	if r.Full && w.reason == metrics.ResyncForeignChange && r.Err == nil {
+	if w.repairs && r.Err == nil {
 		o.Metrics.ForeignChangeRepaired()
 	}
 	for range r.Refused {

@@ -60,9 +60,11 @@ type Options struct {
 	// Observers tell others how the proxy does.
 	Observers Observers
 	// WatchForeign calls changed whenever another program has changed our tables, or may
-	// have, until the context is done; what says how. nil: it is seen at the next change
-	// that fails, or at the next time that everything is written.
-	WatchForeign func(ctx context.Context, changed func(what string)) error
+	// have, until the context is done; what says how. It calls ready once it notices
+	// changes, or knows that it does not yet: nothing is installed before, so that no
+	// change after the first sync goes unnoticed. nil: it is seen at the next change that
+	// fails, or at the next time that everything is written.
+	WatchForeign func(ctx context.Context, ready func(), changed func(what string)) error
 	// LongestRetry bounds the pause after failed syncs. 0: 10 seconds.
 	LongestRetry time.Duration
 	// OnSync, if set, is called after every sync that was tried, from the goroutine
@@ -121,8 +123,8 @@ type Proxier struct {
 	mu       sync.Mutex
 	cluster  *Cluster
 	reporter *reporter
-	// awaited counts what has to be known before the first sync: the first full lists,
-	// and the addresses of the interfaces.
+	// awaited counts what has to be there before the first sync: the first full lists,
+	// the addresses of the interfaces, and the watch for other programs.
 	awaited int
 	oldest  time.Time // when the oldest pending change came, zero if none is
 }
@@ -150,6 +152,9 @@ func New(source Source, kernel syncer.Kernel, opts Options) (*Proxier, error) {
 		reporter: newReporter(opts.Observers, opts.Rules.Families, opts.Clock.Now()),
 	}
 	if opts.WatchAddresses != nil {
+		p.awaited++
+	}
+	if opts.WatchForeign != nil {
 		p.awaited++
 	}
 	return p, nil
@@ -201,7 +206,10 @@ func (p *Proxier) changed(now time.Time) {
 }
 
 // Synced implements Handler.
-func (p *Proxier) Synced() {
+func (p *Proxier) Synced() { p.arrived() }
+
+// arrived notes that something is there that the first sync needs.
+func (p *Proxier) arrived() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.awaited--
@@ -236,7 +244,7 @@ func (p *Proxier) Problem(problem Problem) {
 
 // watchForeign follows what other programs do to our tables.
 func (p *Proxier) watchForeign(ctx context.Context) error {
-	err := p.opts.WatchForeign(ctx, func(what string) {
+	err := p.opts.WatchForeign(ctx, sync.OnceFunc(p.arrived), func(what string) {
 		select {
 		case p.foreign <- what:
 		default: // one full write undoes everything
@@ -264,6 +272,7 @@ type work struct {
 	triggers map[rules.Family][]time.Time
 	full     bool                 // write the whole ruleset
 	reason   metrics.ResyncReason // if the whole ruleset is written
+	repairs  bool                 // another program has changed our tables since they were written
 }
 
 // take returns what is pending, nil if not everything is known yet that the first sync

@@ -79,7 +79,7 @@ func newNetlinkWithTable(tb testing.TB, ns *nstest.NS) *Netlink {
 			tb.Error(err)
 		}
 	})
-	apply(tb, k, Op{Verb: AddTable, Family: rules.IPv4}, Op{Verb: AddSet, Family: rules.IPv4, Set: rules.Endpoints})
+	apply(tb, k, Op{Verb: AddTable, Family: rules.IPv4}, Op{Verb: AddSet, Family: rules.IPv4, Decl: rules.Endpoints.Set()})
 	return k
 }
 

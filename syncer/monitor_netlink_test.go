@@ -57,7 +57,7 @@ func newRuledHost(tb testing.TB, open func(ns *nstest.NS) (changeFeed, error)) *
 	tb.Helper()
 	ns := nstest.New(tb)
 	h := &ruledHost{tb: tb, ns: ns, kernel: newNetlinkWithTable(tb, ns), events: make(chan any, 1000), release: make(chan struct{})}
-	apply(tb, h.kernel, Op{Verb: AddTable, Family: rules.IPv6}, Op{Verb: AddSet, Family: rules.IPv6, Set: rules.Endpoints},
+	apply(tb, h.kernel, Op{Verb: AddTable, Family: rules.IPv6}, Op{Verb: AddSet, Family: rules.IPv6, Decl: rules.Endpoints.Set()},
 		Op{Verb: AddChain, Family: rules.IPv4, Chain: rules.Chain{Name: "services"}})
 	m := NewMonitor(ns.FD(), func(c ForeignChange) { h.tell(c) }, func() { h.tell("lost") }, func(err error) { tb.Error(err) })
 	if open != nil {

@@ -22,13 +22,13 @@ func resetBatch(cfg rules.Config, state State, wanted map[rules.ServicePortKey]*
 	}
 	for _, f := range cfg.Families {
 		chains := rules.Skeleton(cfg, f)
+		// Also for a table that exists: it may be dormant, and this wakes it.
+		b.Add(Op{Verb: AddTable, Family: f})
 		table, exists := state[f]
 		if exists {
 			table.Sets = maps.Clone(table.Sets)
 			maps.DeleteFunc(table.Sets, func(name string, isMap bool) bool { return isMap && clients[familyName{f, name}] })
 			emptyTable(b, f, table, chains)
-		} else {
-			b.Add(Op{Verb: AddTable, Family: f})
 		}
 		for _, set := range rules.Sets() {
 			b.Add(Op{Verb: AddSet, Family: f, Decl: set})

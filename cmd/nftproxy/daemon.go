@@ -104,12 +104,31 @@ func addKernelWork(opts *proxier.Options) {
 	opts.WatchAddresses = func(ctx context.Context, changed func([]netip.Addr)) error {
 		return syncer.NewAddresses(0, changed, report("addresses of this node")).Run(ctx)
 	}
-	opts.WatchForeign = func(ctx context.Context, changed func(string)) error {
-		return syncer.NewMonitor(0,
+	opts.WatchForeign = watchForeign(report("notifications of nftables"))
+}
+
+// watchForeign returns what tells of changes of our tables by other programs.
+func watchForeign(problem func(error)) func(ctx context.Context, ready func(), changed func(string)) error {
+	return func(ctx context.Context, ready func(), changed func(string)) error {
+		monitor := syncer.NewMonitor(0,
 			func(c syncer.ForeignChange) { changed(c.String()) },
 			func() { changed("unknown: notifications of the kernel were lost") },
-			report("notifications of nftables"),
-		).Run(ctx)
+			func(err error) {
+				problem(err)
+				ready() // once it works, it tells of a loss
+			},
+		)
+		group, ctx := errgroup.WithContext(ctx)
+		group.Go(func() error { return monitor.Run(ctx) })
+		group.Go(func() error {
+			select {
+			case <-monitor.Subscribed():
+				ready()
+			case <-ctx.Done():
+			}
+			return nil
+		})
+		return group.Wait() //nolint:wrapcheck // says it all
 	}
 }
 

@@ -34,6 +34,7 @@ type Kernel struct {
 
 	mu      sync.Mutex
 	faults  []Fault
+	states  []error // of the next calls of State
 	refuse  func(rules.Element) bool
 	gate    chan struct{} // closed, or nil: nothing is held
 	held    chan struct{} // has a token for every Apply that waits at the gate
@@ -52,6 +53,13 @@ func (k *Kernel) Inject(faults ...Fault) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.faults = append(k.faults, faults...)
+}
+
+// FailStates makes the next calls of State fail, one error a call.
+func (k *Kernel) FailStates(errs ...error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.states = append(k.states, errs...)
 }
 
 // RefuseElements refuses every batch that adds an element for which bad is true,
@@ -103,6 +111,18 @@ func (k *Kernel) Limits() syncer.Size {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.max
+}
+
+// State returns what there is, unless something was injected.
+func (k *Kernel) State(ctx context.Context, families []rules.Family) (syncer.State, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.states) > 0 {
+		err := k.states[0]
+		k.states = k.states[1:]
+		return nil, &syncer.Error{Op: "list our tables", Cause: syncer.Unknown, Err: err}
+	}
+	return k.Kernel.State(ctx, families)
 }
 
 // Apply applies the batch, unless something was injected.
