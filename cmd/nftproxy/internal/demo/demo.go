@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/sandbox"
 	"github.com/nftproxy/nftproxy/deploy/examples"
 	"github.com/nftproxy/nftproxy/proxier"
 	"github.com/nftproxy/nftproxy/rules"
@@ -66,10 +67,10 @@ type demo struct {
 	results  results
 }
 
-// Run runs the demo in the namespaces that Launch made. It returns ErrReported if the
+// Run runs the demo in the namespaces that sandbox.Launch made. It returns sandbox.ErrReported if the
 // report says that something was wrong.
 func Run(ctx context.Context, opts Options) (err error) {
-	n, err := enterNetwork()
+	lo, err := sandbox.Enter("demo")
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
@@ -84,7 +85,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	d := &demo{
 		opts:     opts,
 		rules:    rules.Config{Families: opts.Families(), ClusterCIDRs: podRanges()},
-		network:  n,
+		network:  &network{lo: lo},
 		folder:   folder,
 		commits:  newCommits(),
 		progress: newProgress(opts.Stderr),
@@ -103,7 +104,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 		return fmt.Errorf("demo: %w", err)
 	}
 	if len(faults) > 0 {
-		return ErrReported
+		return sandbox.ErrReported
 	}
 	return nil
 }
