@@ -33,11 +33,11 @@ outside of that is touched. As root that is all; for another user it is a user n
 too, where the kernel bounds a batch by the sysctls net.core.wmem_max and rmem_max, so
 that large first syncs take more batches.`,
 		Example: `  nftproxy bench update --services 10000
-  nftproxy bench update --report report/`,
+  nftproxy bench scale --report report/`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBenchUpdateCommand())
+	cmd.AddCommand(newBenchUpdateCommand(), newBenchScaleCommand())
 	return cmd
 }
 

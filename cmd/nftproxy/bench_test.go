@@ -27,8 +27,26 @@ func TestBenchUpdate(t *testing.T) {
 	}
 }
 
+// TestBenchScale measures two small clusters, each in a process of its own.
+func TestBenchScale(t *testing.T) {
+	stdout, stderr, status := demoCommand(t, testCommand, nil, "bench", "scale",
+		"--sizes", "2,8", "--endpoints-per-service", "3", "--changes", "6", "-o", "json")
+	if status != exitOK {
+		t.Fatalf("exit status %d, standard error:\n%s", status, stderr)
+	}
+	var r bench.ScaleResult
+	if err := json.Unmarshal([]byte(stdout), &r); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Sizes) != 2 || r.Sizes[0].Endpoints != 6 || r.Sizes[1].Endpoints != 24 {
+		t.Errorf("%+v", r)
+	}
+}
+
 func TestBenchUsage(t *testing.T) {
 	tests := map[string][]string{
+		"--sizes":             {"scale", "--sizes", "many"},
+		"1000001":             {"scale", "--sizes", "100,1000001"},
 		"unexpected argument": {"update", "now"},
 		"--services":          {"update", "--services", "0"},
 		"--shape":             {"update", "--shape", "round"},
