@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/demo"
+	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/sandbox"
 	"github.com/nftproxy/nftproxy/proxier"
 )
 
@@ -53,7 +54,7 @@ error, the report on standard output.`,
 func runDemo(cmd *cobra.Command, connections int) error {
 	ctx, stdout, stderr := cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 	var err error
-	if demo.Inside() {
+	if sandbox.Inside() {
 		err = demo.Run(ctx, demo.Options{
 			Connections: connections,
 			Families:    enabledFamilies,
@@ -62,9 +63,9 @@ func runDemo(cmd *cobra.Command, connections int) error {
 			Stderr:      stderr,
 		})
 	} else {
-		err = demo.Launch(ctx, []string{"demo", "--connections", strconv.Itoa(connections)}, stdout, stderr)
+		err = sandbox.Launch(ctx, []string{"demo", "--connections", strconv.Itoa(connections)}, stdout, stderr)
 	}
-	if errors.Is(err, demo.ErrReported) {
+	if errors.Is(err, sandbox.ErrReported) {
 		return errReported
 	}
 	return err //nolint:wrapcheck // says it all

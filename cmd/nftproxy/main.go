@@ -81,7 +81,7 @@ one element of a shared map.`,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
-	root.AddCommand(newRunCommand(), newDumpCommand(), newDemoCommand(), newCleanupCommand(), newVersionCommand())
+	root.AddCommand(newRunCommand(), newDumpCommand(), newDemoCommand(), newBenchCommand(), newCleanupCommand(), newVersionCommand())
 	return root
 }
 

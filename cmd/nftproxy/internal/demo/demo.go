@@ -16,6 +16,8 @@ import (
 	"go.uber.org/zap/zapcore"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/sandbox"
+	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/terminal"
 	"github.com/nftproxy/nftproxy/deploy/examples"
 	"github.com/nftproxy/nftproxy/proxier"
 	"github.com/nftproxy/nftproxy/rules"
@@ -34,6 +36,9 @@ const (
 	// numRefused is how many connections to a Service without endpoints are tried.
 	numRefused = 20
 )
+
+// numPhases is how many phases the demo has.
+const numPhases = 4
 
 // nodeName is the node of the manifests that the demo is.
 const nodeName = "node-1"
@@ -62,14 +67,14 @@ type demo struct {
 	network  *network
 	folder   string
 	commits  *commits
-	progress *progress
+	progress *terminal.Progress
 	results  results
 }
 
-// Run runs the demo in the namespaces that Launch made. It returns ErrReported if the
+// Run runs the demo in the namespaces that sandbox.Launch made. It returns sandbox.ErrReported if the
 // report says that something was wrong.
 func Run(ctx context.Context, opts Options) (err error) {
-	n, err := enterNetwork()
+	lo, err := sandbox.Enter("demo")
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
@@ -84,18 +89,18 @@ func Run(ctx context.Context, opts Options) (err error) {
 	d := &demo{
 		opts:     opts,
 		rules:    rules.Config{Families: opts.Families(), ClusterCIDRs: podRanges()},
-		network:  n,
+		network:  &network{lo: lo},
 		folder:   folder,
 		commits:  newCommits(),
-		progress: newProgress(opts.Stderr),
+		progress: terminal.NewProgress(opts.Stderr, numPhases),
 	}
 	err = d.withDaemon(ctx, d.play)
 	if ctx.Err() != nil {
-		d.progress.stop()
+		d.progress.Stop()
 		return errors.New("demo: interrupted")
 	}
 	if err != nil {
-		d.progress.stop()
+		d.progress.Stop()
 		return fmt.Errorf("demo: %w", err)
 	}
 	faults, err := d.results.write(opts.Stdout)
@@ -103,7 +108,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 		return fmt.Errorf("demo: %w", err)
 	}
 	if len(faults) > 0 {
-		return ErrReported
+		return sandbox.ErrReported
 	}
 	return nil
 }
@@ -127,7 +132,7 @@ func (d *demo) withDaemon(ctx context.Context, play func(context.Context) error)
 
 // play is the demo but for the report.
 func (d *demo) play(ctx context.Context) (err error) {
-	d.progress.begin("starting the endpoints and the daemon")
+	d.progress.Begin("starting the endpoints and the daemon")
 	targets, err := loadTargets(d.folder, d.rules.Families)
 	if err != nil {
 		return err
@@ -148,7 +153,7 @@ func (d *demo) play(ctx context.Context) (err error) {
 	if len(d.rules.Families) == 1 {
 		families = d.rules.Families[0].String() + " alone, this machine has no other"
 	}
-	d.progress.end(fmt.Sprintf("%d endpoints, %d ClusterIPs with their ports, %s",
+	d.progress.End(fmt.Sprintf("%d endpoints, %d ClusterIPs with their ports, %s",
 		countEndpoints(targets), len(targets), families))
 
 	if err := d.connect(ctx, clients, targets); err != nil {
@@ -163,7 +168,7 @@ func (d *demo) play(ctx context.Context) (err error) {
 // connect makes the connections to all targets.
 func (d *demo) connect(ctx context.Context, clients []client, targets []target) error {
 	r := &d.results
-	d.progress.begin(thousands(d.opts.Connections) + " connections through the ClusterIPs")
+	d.progress.Begin(terminal.Thousands(d.opts.Connections) + " connections through the ClusterIPs")
 	for _, t := range targets {
 		if len(t.endpoints) > 0 {
 			r.targets = append(r.targets, t)
@@ -182,15 +187,15 @@ func (d *demo) connect(ctx context.Context, clients []client, targets []target) 
 		r.spread, err = spread(ctx, clients, r.targets, d.opts.Connections, &done, &failed)
 		finished <- err
 	}()
-	redraw := time.NewTicker(redrawPeriod)
+	redraw := time.NewTicker(terminal.RedrawPeriod)
 	defer redraw.Stop()
 	for {
 		select {
 		case err := <-finished:
-			d.progress.end(thousands(failed.Load()) + " failed")
+			d.progress.End(terminal.Thousands(failed.Load()) + " failed")
 			return err
 		case <-redraw.C:
-			d.progress.update(fmt.Sprintf("%s done, %s failed", thousands(done.Load()), thousands(failed.Load())))
+			d.progress.Update(fmt.Sprintf("%s done, %s failed", terminal.Thousands(done.Load()), terminal.Thousands(failed.Load())))
 		}
 	}
 }
@@ -243,27 +248,27 @@ func (d *demo) scale(ctx context.Context, clients []client, running pods) error 
 			ro.ports = []port{{t.Protocol, t.endpoints[0].Addr.Port()}}
 		}
 	}
-	d.progress.begin("changing endpoints while connecting")
+	d.progress.Begin("changing endpoints while connecting")
 	ro.load = startLoad(ctx, clients, targets, loadPause)
 	began, changed := time.Now(), 0
 	timeLeft := func() bool { return time.Since(began) < rolloutTime }
 	r.stages, r.rollout, err = ro.run(ctx, plan(len(replicas)), timeLeft, func() {
 		changed++
-		d.progress.update(fmt.Sprintf("%d done, %s connections, %s failed",
-			changed, thousands(ro.load.made.Load()), thousands(ro.load.failed.Load())))
+		d.progress.Update(fmt.Sprintf("%d done, %s connections, %s failed",
+			changed, terminal.Thousands(ro.load.made.Load()), terminal.Thousands(ro.load.failed.Load())))
 	})
 	if err != nil {
 		return err
 	}
 	r.latencies = d.commits.latencies()
-	d.progress.end(fmt.Sprintf("%d changes, %s connections, %s failed", changed, thousands(ro.load.made.Load()), thousands(ro.load.failed.Load())))
+	d.progress.End(fmt.Sprintf("%d changes, %s connections, %s failed", changed, terminal.Thousands(ro.load.made.Load()), terminal.Thousands(ro.load.failed.Load())))
 	return nil
 }
 
 // list lists the rules of one Service.
 func (d *demo) list(ctx context.Context) error {
 	r := &d.results
-	d.progress.begin("listing the rules of one Service")
+	d.progress.Begin("listing the rules of one Service")
 	for _, t := range r.targets {
 		if t.Name == listedService {
 			r.listed = t
@@ -271,11 +276,11 @@ func (d *demo) list(ctx context.Context) error {
 	}
 	r.listing, r.listError = listService(ctx, r.listed)
 	if r.listError == nil {
-		d.progress.end("by nft")
+		d.progress.End("by nft")
 		return nil
 	}
 	var err error
 	r.listing, err = compileService(d.rules, r.listed)
-	d.progress.end("without nft")
+	d.progress.End("without nft")
 	return err
 }

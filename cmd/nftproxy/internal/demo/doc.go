@@ -1,7 +1,7 @@
 // Package demo is `nftproxy demo`: the real daemon on example manifests, in a private
 // user and network namespace, with real servers and real connections.
 //
-//	Launch: outside, clones this program into the namespaces
+//	sandbox.Launch: outside, clones this program into the namespaces
 //	   |
 //	Run: inside
 //	   |-- the daemon, on a folder with the manifests

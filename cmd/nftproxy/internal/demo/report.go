@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/terminal"
 )
 
 // results are what the demo has found out.
@@ -52,7 +54,7 @@ func printf(out io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(out,
 
 func (r *results) writeShares(out io.Writer) (faults []string) {
 	made, failed, slowest := 0, 0, time.Duration(0)
-	t := newTable("SERVICE", "ENDPOINT", ">CONNECTIONS", ">EXPECTED", ">MEASURED", "SHARES")
+	t := terminal.NewTable("SERVICE", "ENDPOINT", ">CONNECTIONS", ">EXPECTED", ">MEASURED", "SHARES")
 	for i, target := range r.targets {
 		counted := &r.spread[i]
 		made += counted.answered() + counted.failed
@@ -64,16 +66,16 @@ func (r *results) writeShares(out io.Writer) (faults []string) {
 
 %s
   Shares fit if chance explains the difference (chi-squared test, p >= %.0e).
-`, thousands(made), thousands(failed), inMilliseconds(slowest), t, unlikely)
+`, terminal.Thousands(made), terminal.Thousands(failed), inMilliseconds(slowest), t, unlikely)
 	return faults
 }
 
 // addShares adds the rows of one target.
-func addShares(t *table, target target, counted *tally) (faults []string) {
+func addShares(t *terminal.Table, target target, counted *tally) (faults []string) {
 	name := target.ServicePortName.String()
 	if counted.failed > 0 {
 		faults = append(faults, fmt.Sprintf("%s: %s connections failed: %s",
-			name, thousands(counted.failed), strings.Join(counted.reasons, "; ")))
+			name, terminal.Thousands(counted.failed), strings.Join(counted.reasons, "; ")))
 	}
 	counts := make([]int, len(target.endpoints))
 	known := 0
@@ -84,13 +86,13 @@ func addShares(t *table, target target, counted *tally) (faults []string) {
 	answered := counted.answered()
 	if known != answered {
 		faults = append(faults, fmt.Sprintf("%s: %s connections reached what is no ready endpoint of it: %v",
-			name, thousands(answered-known), counted.sortedAddrs()))
+			name, terminal.Thousands(answered-known), counted.sortedAddrs()))
 	}
 	shares := target.shares()
 	verdict := "fit"
 	if p := fit(counts, shares); answered == 0 || p < unlikely {
 		verdict = "DO NOT FIT"
-		faults = append(faults, fmt.Sprintf("%s: the shares of %s connections do not fit (p = %.1g)", name, thousands(answered), p))
+		faults = append(faults, fmt.Sprintf("%s: the shares of %s connections do not fit (p = %.1g)", name, terminal.Thousands(answered), p))
 	}
 	// The name and the address stand below each other.
 	first := []string{name, "  " + target.Protocol.String() + " " + target.addr.String()}
@@ -103,11 +105,11 @@ func addShares(t *table, target target, counted *tally) (faults []string) {
 		if i < len(first) {
 			label = first[i]
 		}
-		t.add(label, e.Addr.String(), thousands(counts[i]), percent(shares[i]), percent(measured), verdict)
+		t.Add(label, e.Addr.String(), terminal.Thousands(counts[i]), terminal.Percent(shares[i]), terminal.Percent(measured), verdict)
 		verdict = ""
 	}
 	for _, label := range first[min(len(first), len(target.endpoints)):] {
-		t.add(label)
+		t.Add(label)
 	}
 	return faults
 }
@@ -127,20 +129,20 @@ func (r *results) writeRefusals(out io.Writer) (faults []string) {
 
 func (r *results) writeStages(out io.Writer) (faults []string) {
 	changes, made, failed := 0, int64(0), int64(0)
-	t := newTable("MEANWHILE", ">CHANGES", ">CONNECTIONS", ">FAILED")
+	t := terminal.NewTable("MEANWHILE", ">CHANGES", ">CONNECTIONS", ">FAILED")
 	for _, s := range r.stages {
-		t.add(s.title, strconv.Itoa(s.changes), thousands(s.made), thousands(s.failed))
+		t.Add(s.title, strconv.Itoa(s.changes), terminal.Thousands(s.made), terminal.Thousands(s.failed))
 		changes += s.changes
 		made += s.made
 		failed += s.failed
 	}
-	t.add("together", strconv.Itoa(changes), thousands(made), thousands(failed))
+	t.Add("together", strconv.Itoa(changes), terminal.Thousands(made), terminal.Thousands(failed))
 	printf(out, "%s connections to %s while its endpoints changed, %s failed\n\n%s\n"+
 		"  %d different endpoints answered, the slowest connection took %s.\n",
-		thousands(made), r.scaled, thousands(failed), t, len(r.rollout.answers), inMilliseconds(r.rollout.slowest))
+		terminal.Thousands(made), r.scaled, terminal.Thousands(failed), t, len(r.rollout.answers), inMilliseconds(r.rollout.slowest))
 	if failed > 0 {
 		faults = append(faults, fmt.Sprintf("%s: %s connections failed during the changes: %s",
-			r.scaled, thousands(failed), strings.Join(r.rollout.reasons, "; ")))
+			r.scaled, terminal.Thousands(failed), strings.Join(r.rollout.reasons, "; ")))
 	}
 	if made == 0 {
 		faults = append(faults, r.scaled+": no connection was made during the changes")
@@ -150,8 +152,8 @@ func (r *results) writeStages(out io.Writer) (faults []string) {
 
 func (r *results) writeLatencies(out io.Writer) []string {
 	l := r.latencies
-	t := newTable("", ">UPDATES", ">P50", ">P99", ">SLOWEST")
-	t.add("from the changed object to the kernel's answer", strconv.Itoa(len(l.updates)),
+	t := terminal.NewTable("", ">UPDATES", ">P50", ">P99", ">SLOWEST")
+	t.Add("from the changed object to the kernel's answer", strconv.Itoa(len(l.updates)),
 		inMilliseconds(percentile(l.updates, 50)), inMilliseconds(percentile(l.updates, 99)),
 		inMilliseconds(percentile(l.updates, 100)))
 	printf(out, `Latency of the rule updates

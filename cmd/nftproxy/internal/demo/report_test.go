@@ -106,24 +106,6 @@ func TestReportOfFaults(t *testing.T) {
 	}
 }
 
-func TestTable(t *testing.T) {
-	table := newTable("NAME", ">N")
-	table.add("é", "1,000")
-	table.add("longer")
-	want := "  NAME        N\n  é       1,000\n  longer\n"
-	if diff := cmp.Diff(want, table.String()); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
-	}
-}
-
-func TestThousands(t *testing.T) {
-	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -100: "-100", -1000: "-1,000"} {
-		if got := thousands(n); got != want {
-			t.Errorf("thousands(%d) = %q, want %q", n, got, want)
-		}
-	}
-}
-
 func TestTally(t *testing.T) {
 	a, b := netip.MustParseAddrPort("10.0.0.1:1"), netip.MustParseAddrPort("10.0.0.2:1")
 	var x, y tally
@@ -140,32 +122,5 @@ func TestTally(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{a.String(), b.String()}, []string{x.sortedAddrs()[0].String(), x.sortedAddrs()[1].String()}); diff != "" {
 		t.Error(diff)
-	}
-}
-
-func TestProgressWithoutTerminal(t *testing.T) {
-	var out bytes.Buffer
-	p := newProgress(&out)
-	p.begin("connecting")
-	p.update("half done")
-	p.end("0 failed")
-	p.stop()
-	if want := "[1/4] connecting ...\n      0 failed, 0.0 s\n"; out.String() != want {
-		t.Errorf("got %q, want %q", &out, want)
-	}
-}
-
-func TestProgressOnTerminal(t *testing.T) {
-	var out bytes.Buffer
-	p := &progress{out: &out, terminal: true}
-	p.begin("connecting")
-	p.redraw = time.Time{}
-	p.update("half done")
-	p.update("too soon")
-	p.end("0 failed")
-	lines := strings.Split(out.String(), "\r\x1b[K")
-	want := []string{"", "[1/4] connecting ... ", "[1/4] connecting ... half done", "[1/4] connecting: 0 failed, 0.0 s\n"}
-	if diff := cmp.Diff(want, lines); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
 	}
 }

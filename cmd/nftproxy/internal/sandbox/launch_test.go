@@ -1,4 +1,4 @@
-package demo
+package sandbox
 
 import (
 	"errors"
@@ -23,7 +23,7 @@ func TestExplain(t *testing.T) {
 		{syscall.ENOMEM, 1000, "open a private namespace"},
 		{syscall.ENOMEM, 0, "open a private namespace"},
 	} {
-		got := explain(test.err, test.uid)
+		got := explain(test.err, test.uid, "demo")
 		if !strings.Contains(got.Error(), test.want) || !errors.Is(got, test.err) {
 			t.Errorf("explain(%v, %d) = %q, want %q", test.err, test.uid, got, test.want)
 		}
@@ -63,10 +63,10 @@ func TestOutcome(t *testing.T) {
 	}
 }
 
-// TestRunOutside makes sure that nothing is touched where the demo does not belong.
-func TestRunOutside(t *testing.T) {
+// TestEnterOutside makes sure that nothing is touched outside of a private namespace.
+func TestEnterOutside(t *testing.T) {
 	t.Setenv(insideEnv, "net:[1]")
-	if err := Run(t.Context(), Options{}); err == nil || !strings.Contains(err.Error(), "not a private network namespace") {
-		t.Errorf("Run in this namespace: %v", err)
+	if _, err := Enter("demo"); err == nil || !strings.Contains(err.Error(), "not a private network namespace") {
+		t.Errorf("Enter in this namespace: %v", err)
 	}
 }

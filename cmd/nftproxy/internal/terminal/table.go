@@ -1,4 +1,4 @@
-package demo
+package terminal
 
 import (
 	"strconv"
@@ -6,16 +6,16 @@ import (
 	"unicode/utf8"
 )
 
-// table is text in columns, as wide as needed.
-type table struct {
+// Table is text in columns, as wide as needed.
+type Table struct {
 	right []bool // the columns that are aligned to the right
 	rows  [][]string
 }
 
-// newTable returns a table with that header. A column whose header begins with ">" is
+// NewTable returns a table with that header. A column whose header begins with ">" is
 // aligned to the right.
-func newTable(header ...string) *table {
-	t := &table{right: make([]bool, len(header))}
+func NewTable(header ...string) *Table {
+	t := &Table{right: make([]bool, len(header))}
 	for i, h := range header {
 		header[i] = strings.TrimPrefix(h, ">")
 		t.right[i] = header[i] != h
@@ -24,11 +24,11 @@ func newTable(header ...string) *table {
 	return t
 }
 
-// add adds a row.
-func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
+// Add adds a row.
+func (t *Table) Add(cells ...string) { t.rows = append(t.rows, cells) }
 
 // String returns the lines, indented, without spaces at their ends.
-func (t *table) String() string {
+func (t *Table) String() string {
 	widths := make([]int, len(t.right))
 	for _, row := range t.rows {
 		for i, cell := range row {
@@ -52,8 +52,8 @@ func (t *table) String() string {
 	return out.String()
 }
 
-// thousands returns a number with commas.
-func thousands[N int | int64](n N) string {
+// Thousands returns a number with commas.
+func Thousands[N int | int64](n N) string {
 	s := strconv.FormatInt(int64(n), 10)
 	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
 		s = s[:i] + "," + s[i:]
@@ -61,5 +61,5 @@ func thousands[N int | int64](n N) string {
 	return s
 }
 
-// percent returns a share in percent.
-func percent(share float64) string { return strconv.FormatFloat(100*share, 'f', 1, 64) + " %" }
+// Percent returns a share in percent.
+func Percent(share float64) string { return strconv.FormatFloat(100*share, 'f', 1, 64) + " %" }

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/bench"
+)
+
+// TestBenchUpdate measures a small cluster on the real kernel.
+func TestBenchUpdate(t *testing.T) {
+	stdout, stderr, status := demoCommand(t, testCommand, nil, "bench", "update",
+		"--services", "20", "--endpoints-per-service=5", "--shape", "realistic", "--changes", "60", "-o", "json")
+	if status != exitOK {
+		t.Fatalf("exit status %d, standard error:\n%s", status, stderr)
+	}
+	var r bench.UpdateResult
+	if err := json.Unmarshal([]byte(stdout), &r); err != nil {
+		t.Fatal(err)
+	}
+	if r.Services != 20 || r.Shape != bench.Realistic || r.FirstSyncOperations < 100 || r.Changes[bench.EndpointAdd].Count != 10 {
+		t.Errorf("%+v", r)
+	}
+	if !strings.Contains(stderr, "[2/3] 60 changes ...") {
+		t.Errorf("standard error:\n%s", stderr)
+	}
+}
+
+// TestBenchScale measures two small clusters, each in a process of its own.
+func TestBenchScale(t *testing.T) {
+	stdout, stderr, status := demoCommand(t, testCommand, nil, "bench", "scale",
+		"--sizes", "2,8", "--endpoints-per-service", "3", "--changes", "6", "-o", "json")
+	if status != exitOK {
+		t.Fatalf("exit status %d, standard error:\n%s", status, stderr)
+	}
+	var r bench.ScaleResult
+	if err := json.Unmarshal([]byte(stdout), &r); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Sizes) != 2 || r.Sizes[0].Endpoints != 6 || r.Sizes[1].Endpoints != 24 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestBenchUsage(t *testing.T) {
+	tests := map[string][]string{
+		"--sizes":             {"scale", "--sizes", "many"},
+		"1000001":             {"scale", "--sizes", "100,1000001"},
+		"unexpected argument": {"update", "now"},
+		"--services":          {"update", "--services", "0"},
+		"--shape":             {"update", "--shape", "round"},
+		"--mix":               {"update", "--mix", "reboot"},
+		"--changes":           {"update", "--changes", "0"},
+		"--rate":              {"update", "--rate", "-1"},
+		"--output":            {"update", "-o", "xml"},
+		"unknown command":     {"upgrade"},
+	}
+	for want, args := range tests {
+		status, stdout, stderr := nftproxy(append([]string{"bench"}, args...)...)
+		if status != exitUsage || stdout != "" || !strings.Contains(stderr, want) {
+			t.Errorf("%v: exit status %d, %q, %q; want %q", args, status, stdout, stderr, want)
+		}
+	}
+}

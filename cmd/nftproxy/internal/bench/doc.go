@@ -1,0 +1,57 @@
+// Package bench is `nftproxy bench`: how long the rules take to follow the objects, on
+// this machine's kernel, in a private network namespace.
+//
+//	Spec, seed -> Cluster: Services, EndpointSlices
+//	                 |          Stream: changes of it
+//	                 v             v
+//	              slim objects, made before the clock runs
+//	                       |  <- the event: the clock starts
+//	                       v
+//	              proxier.Proxier -> syncer.Syncer -> syncer.Netlink -> kernel
+//	                       |  <- OnSync, the kernel has answered: the clock stops
+//	                       v
+//	              UpdateResult: table, JSON, report
+//
+// It is the whole daemon that runs, with its care of conntrack, session affinity,
+// addresses and foreign changes. The same Spec makes the same objects and the same
+// changes, whatever the machine.
+//
+// # What is measured
+//
+// Latency is from just before Handler.Apply takes the changed objects until the sync that
+// brought them into the kernel has its last answer. Operations, verdicts and bytes are
+// those of that sync. With a rate the changes come when they are due, whether the ones
+// before are done or not, so that one that is slow makes those after it wait, and several
+// may share a sync.
+//
+// CPU is user and kernel time of all threads (getrusage) from the first change to the
+// last answer. Changes are made up in chunks of 1,000 between which the clocks stand.
+//
+// Memory is the resident set of the process (/proc/self/statm) after a garbage collection
+// that gives what is free back to the kernel. The cluster is not in it: it is a formula,
+// and keeps some 40 bytes for each Service and the endpoints of those that have changed;
+// its objects are garbage once they are converted. The program itself is in it, and told
+// separately too. The kernel's memory for the rules is not.
+//
+// # JSON
+//
+// `bench update -o json` prints an UpdateResult, whose names are stable:
+//
+//	services, endpoints        at the beginning
+//	shape, seed, families
+//	first_sync_seconds         from the first object to the kernel's last answer
+//	first_sync_cpu_seconds, first_sync_operations, first_sync_bytes, first_sync_batches
+//	rss_bytes                  resident memory at the end
+//	rss_empty_bytes            the same without a cluster
+//	cpu_seconds                of all changes, of which cpu_user_seconds, cpu_kernel_seconds
+//	changes_seconds            how long they took
+//	rate, rate_reached, syncs
+//	changes.<kind>.count
+//	changes.<kind>.p50_us, p90_us, p99_us, max_us
+//	changes.<kind>.operations_p50, operations_max, verdicts_p50, bytes_p50, bytes_max
+//	machine.version, go, kernel, cpu, cpus, load_average, user_namespace
+//
+// Bytes are an upper estimate, as syncer.Batch has it. A verdict is an element operation
+// that makes the kernel validate the whole table: these alone cost more in a larger
+// cluster.
+package bench
