@@ -23,7 +23,7 @@ help: ## list the targets
 
 .PHONY: build
 build: ## build bin/nftproxy
-	$(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/nftproxy ./cmd/nftproxy
+	$(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/nftproxy ./cmd/nftproxy
 
 # Neither pulls nor pushes anything; deploy/Dockerfile is the way with Docker.
 .PHONY: image
