@@ -2,9 +2,13 @@ package proxier
 
 import (
 	"errors"
+	"maps"
 	"net/netip"
 	"reflect"
 
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nftproxy/nftproxy/proxier/healthcheck"
 	"github.com/nftproxy/nftproxy/rules"
 	"github.com/nftproxy/nftproxy/syncer"
 )
@@ -61,15 +65,26 @@ type Work struct {
 	// Nodes is not nil if anything in them may differ, Config if it does.
 	Nodes  []rules.Node
 	Config *rules.Config
+
+	// health is not nil if anything in it may differ: the Services with a health-check
+	// port, and the addresses on which these are open.
+	health      map[types.NamespacedName]healthcheck.Service
+	healthAddrs []netip.Addr
 }
 
 // Take returns what may differ since the last call.
 func (c *Cluster) Take() Work {
-	w := Work{Changes: c.tracker.TakeChanges()}
+	w := Work{Changes: c.tracker.TakeChanges(), health: c.tracker.takeHealth()}
+	if w.health != nil || c.nodeChanged {
+		w.healthAddrs = c.node.healthAddrs()
+	}
 	if !c.nodeChanged {
 		return w
 	}
 	c.nodeChanged = false
+	if w.health == nil {
+		w.health = maps.Clone(c.tracker.health.services)
+	}
 	w.Nodes = c.node.families()
 	if config := c.node.config(); !reflect.DeepEqual(config, c.config) {
 		c.config, w.Config = config, &config
@@ -78,7 +93,7 @@ func (c *Cluster) Take() Work {
 }
 
 // Empty reports whether nothing is to be done.
-func (w Work) Empty() bool { return len(w.Changes) == 0 && w.Nodes == nil }
+func (w Work) Empty() bool { return len(w.Changes) == 0 && w.Nodes == nil && w.health == nil }
 
 // Prepare hands over what a sync brings into the kernel beside Changes. An error joins
 // what cannot be used of it; that stays what it was.

@@ -10,10 +10,6 @@ import (
 	"github.com/nftproxy/nftproxy/rules"
 )
 
-// reasonAddressConflict is the reason of the Problem of a Service that does not have
-// an address because another one has it.
-const reasonAddressConflict = "AddressConflict"
-
 // conflicts remembers which claims in vain were reported, so that each is once.
 type conflicts struct {
 	touched map[frontend]bool // whose claimants have changed since
@@ -71,7 +67,7 @@ func (t *Tracker) TakeProblems() []Problem {
 		name := types.NamespacedName{Namespace: c.loser.key.Namespace, Name: c.loser.key.Name}
 		problems = append(problems, Problem{
 			Object: ObjectRef{Kind: kindService, Name: name, UID: t.services[name].service.UID},
-			Reason: reasonAddressConflict,
+			Reason: ReasonAddressConflict,
 			Err:    c.err(),
 		})
 	}

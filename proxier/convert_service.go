@@ -3,6 +3,7 @@ package proxier
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -56,7 +57,19 @@ func NewService(s *corev1.Service) (*Service, error) {
 		SourceRanges:  sources,
 		Affinity:      timeout,
 		Weights:       weights,
+
+		HealthCheckNodePort: healthCheckNodePort(&s.Spec),
 	}, errors.Join(append(errs, affinityErr, weightsErr)...)
+}
+
+// healthCheckNodePort returns the port on which load balancers ask for local endpoints,
+// 0 if they have no reason to.
+func healthCheckNodePort(spec *corev1.ServiceSpec) uint16 {
+	if spec.Type != corev1.ServiceTypeLoadBalancer || spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal ||
+		spec.HealthCheckNodePort < 0 || spec.HealthCheckNodePort > math.MaxUint16 {
+		return 0
+	}
+	return uint16(spec.HealthCheckNodePort)
 }
 
 // clusterIPs returns the cluster IPs of the families that the Service has. An

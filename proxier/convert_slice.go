@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 	"unique"
 
 	corev1 "k8s.io/api/core/v1"
@@ -52,7 +53,18 @@ func NewEndpointSlice(s *discoveryv1.EndpointSlice, nodeName string) (*EndpointS
 		Ports:     ports,
 		Endpoints: endpoints,
 		Weight:    weight,
+		Triggered: triggered(s.Annotations),
 	}, errors.Join(errs...)
+}
+
+// triggered returns when the controller of a slice says that it has learned of the
+// change, the zero Time if it does not say a time.
+func triggered(annotations map[string]string) time.Time {
+	t, err := time.Parse(time.RFC3339Nano, annotations[corev1.EndpointsLastChangeTriggerTime])
+	if err != nil {
+		return time.Time{}
+	}
+	return t
 }
 
 // sliceEndpoints uses the first address of each endpoint, the only one that has

@@ -6,15 +6,18 @@ import (
 
 	"go.uber.org/zap"
 	"k8s.io/utils/clock"
+
+	"github.com/nftproxy/nftproxy/proxier/metrics"
 )
 
 // loop syncs: at once when a change comes while it is idle, once for all changes
-// that came during a sync, again after a failure, and everything from time to time.
+// that came during a sync, again after a failure, and everything from time to time and
+// when another program has changed our tables.
 func (p *Proxier) loop(ctx context.Context) error {
 	t := newTimers(p.opts)
 	defer t.stop()
 	for {
-		full := false
+		full, reason := false, t.reason()
 		select {
 		case <-ctx.Done():
 			return nil
@@ -26,13 +29,20 @@ func (p *Proxier) loop(ctx context.Context) error {
 			}
 		case <-t.resync.C():
 			t.resync.Reset(p.opts.ResyncPeriod)
-			full = true
+			full, reason = true, metrics.ResyncPeriodic
+		case what := <-t.rival.repairs(p.foreign):
+			p.logRepair(what, t.rival.repaired())
+			full, reason = true, metrics.ResyncForeignChange
+		case <-t.rival.hold.C():
+			t.rival.held = false
+			continue
 		}
 		w := p.take()
 		if w == nil {
 			continue // the kernel is left as it is until all first lists are in
 		}
-		if w.full = full; !w.Empty() || full || t.failed || !t.began {
+		w.full, w.reason = full, reason
+		if !w.Empty() || full || t.failed || !t.began {
 			t.done(p.sync(ctx, w))
 		}
 	}
@@ -54,6 +64,13 @@ func (p *Proxier) sync(ctx context.Context, w *work) bool {
 	}
 	if p.opts.Affinity != nil && len(report.Affinity) > 0 {
 		p.opts.Affinity.Sweep(report.Affinity)
+	}
+	p.reporter.synced(w, report, p.opts.Clock.Now())
+	p.reporter.serveHealth(w)
+	if report.Err != nil {
+		p.mu.Lock()
+		p.reporter.restore(w)
+		p.mu.Unlock()
 	}
 	p.logSync(ctx, report, len(w.Changes))
 	if p.opts.OnSync != nil {
@@ -111,17 +128,28 @@ type timers struct {
 	began  bool // there was a sync
 	failed bool // the last sync failed
 	retry  time.Duration
+	rival  *rival
 }
 
 func newTimers(opts Options) *timers {
 	t := &timers{opts: opts, pause: opts.Clock.NewTimer(time.Hour), resync: opts.Clock.NewTimer(opts.ResyncPeriod)}
 	t.pause.Stop()
+	t.rival = newRival(opts.Clock)
 	return t
 }
 
 func (t *timers) stop() {
 	t.pause.Stop()
 	t.resync.Stop()
+	t.rival.hold.Stop()
+}
+
+// reason says why the next sync writes everything, if it does so without being told to.
+func (t *timers) reason() metrics.ResyncReason {
+	if t.began {
+		return metrics.ResyncFailure
+	}
+	return metrics.ResyncStart
 }
 
 // wakeups returns the channel of changes while one may be acted upon.
@@ -138,7 +166,7 @@ func (t *timers) done(ok bool) {
 	t.pause.Stop()
 	pause := t.opts.MinSyncPeriod
 	if t.failed = !ok; t.failed {
-		t.retry = min(max(2*t.retry, firstRetry), lastRetry)
+		t.retry = min(max(2*t.retry, firstRetry), t.opts.LongestRetry)
 		pause = max(pause, t.retry)
 	} else {
 		t.retry = 0

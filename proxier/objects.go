@@ -34,6 +34,9 @@ type Service struct {
 	// Affinity is for how long a client that does not come back is remembered, with its
 	// endpoint (sessionAffinity ClientIP); 0 for no affinity. Whole seconds.
 	Affinity time.Duration
+	// HealthCheckNodePort is where load balancers ask whether this node has endpoints; 0
+	// for nowhere.
+	HealthCheckNodePort uint16
 	// Weights say what part of the new connections endpoints get; the first that
 	// selects an endpoint counts. Empty: each slice's own weight.
 	Weights []Weight
@@ -69,6 +72,10 @@ type EndpointSlice struct {
 	// Weight is the weight of each endpoint, 0..rules.MaxWeight; DefaultWeight
 	// where the annotation WeightAnnotation is missing.
 	Weight uint16
+	// Triggered is when what the slice follows has changed, as its controller says
+	// (annotation endpoints.kubernetes.io/last-change-trigger-time); zero if it does not.
+	// By itself it is no difference.
+	Triggered time.Time
 }
 
 // SliceEndpoint is an endpoint of an EndpointSlice, with its conditions.
@@ -103,7 +110,7 @@ const (
 
 // Equal reports whether nothing that the proxy uses differs.
 func (s *Service) Equal(t *Service) bool {
-	return s.Name == t.Name && s.UID == t.UID && s.Created.Equal(t.Created) &&
+	return s.Name == t.Name && s.UID == t.UID && s.Created.Equal(t.Created) && s.HealthCheckNodePort == t.HealthCheckNodePort &&
 		slices.Equal(s.Ports, t.Ports) && s.sameWays(t)
 }
 

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/utils/clock"
 
+	"github.com/nftproxy/nftproxy/proxier/metrics"
 	"github.com/nftproxy/nftproxy/rules"
 	"github.com/nftproxy/nftproxy/syncer"
 )
@@ -53,6 +54,14 @@ type Options struct {
 	// until they stay away.
 	Affinity Affinity
 	Log      *zap.Logger
+	// Observers tell others how the proxy does.
+	Observers Observers
+	// WatchForeign calls changed whenever another program has changed our tables, or may
+	// have, until the context is done; what says how. nil: it is seen at the next change
+	// that fails, or at the next time that everything is written.
+	WatchForeign func(ctx context.Context, changed func(what string)) error
+	// LongestRetry bounds the pause after failed syncs. 0: 10 seconds.
+	LongestRetry time.Duration
 	// OnSync, if set, is called after every sync that was tried, from the goroutine
 	// that syncs. It must not block.
 	OnSync func(Report)
@@ -103,10 +112,12 @@ type Proxier struct {
 	opts   Options
 	log    *zap.Logger
 
-	wake chan struct{} // holds one token while there is something to do
+	wake    chan struct{} // holds one token while there is something to do
+	foreign chan string   // holds what another program has done, until it is undone
 
-	mu      sync.Mutex
-	cluster *Cluster
+	mu       sync.Mutex
+	cluster  *Cluster
+	reporter *reporter
 	// awaited counts what has to be known before the first sync: the first full lists,
 	// and the addresses of the interfaces.
 	awaited int
@@ -119,6 +130,9 @@ func New(source Source, kernel syncer.Kernel, opts Options) (*Proxier, error) {
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}
 	}
+	if opts.LongestRetry == 0 {
+		opts.LongestRetry = lastRetry
+	}
 	if opts.ResyncPeriod == 0 {
 		opts.ResyncPeriod = DefaultResyncPeriod
 	}
@@ -129,7 +143,8 @@ func New(source Source, kernel syncer.Kernel, opts Options) (*Proxier, error) {
 	}
 	p := &Proxier{
 		source: source, syncer: s, opts: opts, log: opts.Log,
-		wake: make(chan struct{}, 1), cluster: cluster, awaited: 1,
+		wake: make(chan struct{}, 1), foreign: make(chan string, 1), cluster: cluster, awaited: 1,
+		reporter: newReporter(opts.Observers, opts.Rules.Families, opts.Clock.Now()),
 	}
 	if opts.WatchAddresses != nil {
 		p.awaited++
@@ -153,6 +168,12 @@ func (p *Proxier) Run(ctx context.Context) error {
 	if p.opts.WatchAddresses != nil {
 		group.Go(func() error { return p.watchAddresses(ctx) })
 	}
+	if p.opts.WatchForeign != nil {
+		group.Go(func() error { return p.watchForeign(ctx) })
+	}
+	if p.opts.Observers.ServiceHealth != nil {
+		group.Go(func() error { return p.opts.Observers.ServiceHealth.Run(ctx) })
+	}
 	return group.Wait()
 }
 
@@ -161,6 +182,7 @@ func (p *Proxier) Apply(changes Changes) {
 	now := p.opts.Clock.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.reporter.received(changes)
 	if p.cluster.Apply(changes) {
 		p.changed(now)
 	}
@@ -171,6 +193,7 @@ func (p *Proxier) changed(now time.Time) {
 	if p.oldest.IsZero() {
 		p.oldest = now
 	}
+	p.reporter.queued(now)
 	p.wakeUp()
 }
 
@@ -205,6 +228,21 @@ func (p *Proxier) watchAddresses(ctx context.Context) error {
 // Problem implements Handler.
 func (p *Proxier) Problem(problem Problem) {
 	p.log.Warn("an object cannot be used", zap.Error(problem.Err))
+	p.reporter.problem(problem)
+}
+
+// watchForeign follows what other programs do to our tables.
+func (p *Proxier) watchForeign(ctx context.Context) error {
+	err := p.opts.WatchForeign(ctx, func(what string) {
+		select {
+		case p.foreign <- what:
+		default: // one full write undoes everything
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("watch what other programs do to our tables: %w", err)
+	}
+	return nil
 }
 
 func (p *Proxier) wakeUp() {
@@ -220,7 +258,9 @@ type work struct {
 
 	problems []Problem     // of objects that are fine each by itself
 	queued   time.Duration // how long the oldest change has waited
-	full     bool          // write the whole ruleset
+	triggers map[rules.Family][]time.Time
+	full     bool                 // write the whole ruleset
+	reason   metrics.ResyncReason // if the whole ruleset is written
 }
 
 // take returns what is pending, nil if not everything is known yet that the first sync
@@ -236,5 +276,6 @@ func (p *Proxier) take() *work {
 		w.queued = p.opts.Clock.Since(p.oldest)
 	}
 	p.oldest = time.Time{}
+	w.triggers = p.reporter.taken(w.Work)
 	return w
 }

@@ -48,6 +48,12 @@ const (
 	// ReasonUnusableField is a field, such as an address or a port, whose value cannot be
 	// used. Everything else of the object is; if nothing is left, its last good state is.
 	ReasonUnusableField = "UnusableField"
+	// ReasonAddressConflict is a Service that does not have one of its addresses, since
+	// another one has it.
+	ReasonAddressConflict = "AddressConflict"
+	// ReasonRefused is a service port that the kernel did not take, or that does not
+	// belong into a ruleset.
+	ReasonRefused = "Refused"
 	// ReasonDuplicateObject is an object that manifests have more than once. The first
 	// one is used.
 	ReasonDuplicateObject = "DuplicateObject"

@@ -30,6 +30,7 @@ type Tracker struct {
 	// zoned are the slices with hints for zones, restricted the Services with source
 	// ranges: what the zone and the addresses of this node matter to.
 	zoned, restricted map[types.NamespacedName]bool
+	health            serviceHealth
 }
 
 // tracked is a Service with its EndpointSlices; either may come first.
@@ -50,11 +51,12 @@ func NewTracker(families []rules.Family) *Tracker {
 		dirty:      map[rules.ServicePortKey]bool{},
 		zoned:      map[types.NamespacedName]bool{},
 		restricted: map[types.NamespacedName]bool{},
+		health:     newServiceHealth(),
 	}
 }
 
-// Apply takes changes and reports whether any service port is touched by this or
-// an earlier change that TakeChanges has not returned yet.
+// Apply takes changes and reports whether any service port, or the health of a Service,
+// is touched by this or an earlier change that was not taken yet.
 func (t *Tracker) Apply(changes Changes) bool {
 	if changes.Node != nil {
 		t.applyNode(changes.Node.Node)
@@ -65,7 +67,7 @@ func (t *Tracker) Apply(changes Changes) bool {
 	for _, c := range changes.Slices {
 		t.applySlice(c.Name, c.Slice)
 	}
-	return len(t.dirty) > 0
+	return len(t.dirty)+len(t.health.dirty) > 0
 }
 
 // TakeChanges returns the newest state of every service port touched since the
@@ -107,6 +109,7 @@ func (t *Tracker) applyService(name types.NamespacedName, next *Service) {
 		}
 	}
 	keep(t.restricted, name, next != nil && next.Restricted)
+	t.touchHealth(name)
 }
 
 func (t *Tracker) claim(c claim, created time.Time) {
@@ -154,11 +157,13 @@ func (t *Tracker) applySlice(name types.NamespacedName, next *EndpointSlice) {
 		delete(t.owners, name)
 		delete(t.services[owner].slices, name)
 		t.forget(owner, t.services[owner])
+		t.touchHealth(owner)
 	}
 	if next != nil {
 		owner := types.NamespacedName{Namespace: name.Namespace, Name: next.Service}
 		t.owners[name] = owner
 		t.entry(owner).slices[name] = next
+		t.touchHealth(owner)
 	}
 	keep(t.zoned, name, next != nil && next.zoned())
 	t.markSlices(prev, next)

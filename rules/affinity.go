@@ -81,6 +81,9 @@ type AffinityTable struct {
 	// Endpoints are those in use, sorted. A client that is remembered with another one
 	// has to be forgotten.
 	Endpoints []netip.AddrPort
+	// Stale is true if clients may be remembered with an endpoint that is not in use any
+	// more. It depends on what was in use before: Compiled knows nothing of that.
+	Stale bool
 }
 
 // AffinityTables returns the service port's tables of clients: of policy Cluster, of
@@ -92,7 +95,7 @@ func (c *Compiled) AffinityTables() []AffinityTable {
 	var tables []AffinityTable
 	for _, local := range []bool{false, true} {
 		if endpoints := c.slotsOf(local).endpoints(); len(endpoints) > 0 {
-			tables = append(tables, AffinityTable{c.Family, affinityMapName(c.ServicePortKey, local), endpoints})
+			tables = append(tables, AffinityTable{Family: c.Family, Map: affinityMapName(c.ServicePortKey, local), Endpoints: endpoints})
 		}
 	}
 	return tables

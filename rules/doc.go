@@ -186,10 +186,34 @@
 //	a frontend comes, n slots are filled     n+1 (and     -            1
 //	                                         1 a new address)
 //
-// A local endpoint that comes or goes is one element of "hairpin" more, and one for
-// each external frontend of policy Local. While the
-// capacity stays, these are the fewest that any assignment could do with: each
-// slot that an endpoint loses or gains is one operation for each frontend.
+// A NodePort is a frontend like any other, whatever the number of addresses that it is
+// open on. A local endpoint that comes or goes is one element of "hairpin" more, and one
+// for each external frontend of policy Local. An external frontend of policy Cluster is
+// one element more, of what is masqueraded, when it comes or goes and with its first
+// and last endpoint. While the capacity stays, these are the fewest that any assignment
+// could do with: each slot that an endpoint loses or gains is one operation for each
+// frontend.
+//
+// With session affinity every element of a slot carries a verdict, so that the kernel
+// validates the table at each change of an endpoint, and chains and maps come and go
+// (TestOperationCounts in package syncer):
+//
+//	change, with k endpoints in n slots      elements     with verdict objects
+//	an endpoint comes                        F            F            4: its chain, 3 rules
+//	an endpoint goes                         F            F            2
+//	an endpoint replaces another             2F           2F           6
+//	the timeout changes                      -            -            4k
+//	affinity is switched on                  F(2n+2)      F(n+2)       4k+1: and the map
+//	affinity is switched off                 F(2n+2)      F(n+2)       2k+1
+//
+// Policy Local, where it is in use, has a map and chains of its own: both count twice.
+//
+// The node's elements cost what they are, whatever the number of Services:
+//
+//	an address for NodePorts comes or goes   1
+//	a ServiceCIDR comes or goes              1, if no other contains it
+//	the same again, in any order             nothing, not even a batch
+//	another Config                           everything is written
 //
 // # Three ways to say the same
 //
@@ -212,4 +236,25 @@
 // host's byte order too. Such a map lists as "type ipv4_addr . inet_proto .
 // inet_service . mark : ipv4_addr . inet_service" with slots such as 0x00000003;
 // lookups are the same.
+//
+// # Walking a packet
+//
+// A Walker evaluates the rules without a kernel: for a packet it says to which
+// endpoints it may be translated and how likely, whether it is masqueraded, rejected,
+// dropped or left alone, and which rules matched. It goes through the statements of the
+// chains as they are, hook by hook and by priority:
+//
+//	from the network, to this node    prerouting, input
+//	from the network, to elsewhere    prerouting, forward, postrouting
+//	from this node                    output, postrouting
+//	  ... to itself, in addition      prerouting, input
+//
+// where it is to is asked after the translation. A random draw has all its results, with
+// their probabilities; where two ways meet again they are one.
+//
+// The walk is how the rules are held to what they are for. semantics_test.go says what
+// Kubernetes wants of a packet, from service ports and without a rule;
+// TestWalkAgreesWithSemantics compares both for random clusters, TestWalkAgreesWithKernel
+// sends real packets, and TestEveryStatementMatters leaves out one statement after the
+// other and wants the difference to be seen.
 package rules

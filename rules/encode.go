@@ -215,6 +215,14 @@ func (r Rule) Encode(f Family) []expr.Any {
 }
 
 func encodeStatement(f Family, s Statement) []expr.Any {
+	if match := encodeMatch(f, s); match != nil {
+		return match
+	}
+	return encodeAction(f, s)
+}
+
+// encodeMatch returns the expressions of a statement that is a match, nil for another.
+func encodeMatch(f Family, s Statement) []expr.Any {
 	switch s := s.(type) {
 	case MatchSet:
 		return append(s.Set.Set().load(f, 0), &expr.Lookup{SourceRegister: 1, SetName: s.Set.Set().Name, Invert: s.Not})
@@ -250,6 +258,13 @@ func encodeStatement(f Family, s Statement) []expr.Any {
 			bitwise(4, native32(s.Bit), native32(0)),
 			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: native32(s.Bit)},
 		}
+	default:
+		return nil
+	}
+}
+
+func encodeAction(f Family, s Statement) []expr.Any {
+	switch s := s.(type) {
 	case SetMark:
 		return changeMark(^s.Bit, s.Bit)
 	case FlipMark:

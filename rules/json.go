@@ -150,8 +150,17 @@ func (r Rule) json(f Family) []any {
 	return statements
 }
 
+// jsonStatement returns an object, or text where nft's JSON has nothing better.
 func jsonStatement(f Family, s Statement) any {
 	mark := object{"meta": object{"key": "mark"}}
+	if match := jsonMatchOf(f, s, mark); match != nil {
+		return match
+	}
+	return jsonAction(f, s, mark)
+}
+
+// jsonMatchOf returns the JSON of a statement that is a match, nil for another.
+func jsonMatchOf(f Family, s Statement, mark object) object {
 	switch s := s.(type) {
 	case MatchSet:
 		set := s.Set.Set()
@@ -178,6 +187,13 @@ func jsonStatement(f Family, s Statement) any {
 		return jsonMatch("in", object{"ct": object{"key": "status"}}, "dnat")
 	case MatchMark:
 		return jsonMatch("==", object{"&": []any{mark, s.Bit}}, s.Bit)
+	default:
+		return nil
+	}
+}
+
+func jsonAction(f Family, s Statement, mark object) any {
+	switch s := s.(type) {
 	case SetMark:
 		return object{"mangle": object{"key": mark, "value": object{"|": []any{mark, s.Bit}}}}
 	case FlipMark:

@@ -90,13 +90,15 @@ func loadEncoded(t *testing.T, ns *nstest.NS, r *rules.Ruleset) {
 			}
 		}
 		flush(t, conn) // now and then: the socket has room for some hundred answers
-		for i, c := range r.Chains(f) {
+		messages := 0
+		for _, c := range r.Chains(f) {
 			chain := conn.AddChain(c.Encode(f))
 			for _, rule := range c.Rules {
 				conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: rule.Encode(f)})
 			}
-			if i%20 == 0 {
+			if messages += 1 + len(c.Rules); messages > 100 {
 				flush(t, conn)
+				messages = 0
 			}
 		}
 		flush(t, conn)

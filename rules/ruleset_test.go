@@ -122,8 +122,9 @@ func TestChainByName(t *testing.T) {
 
 // Traffic to ClusterIPs is marked for masquerading if it comes from outside the
 // cluster, and traffic to external frontends of policy Local goes to endpoints on
-// this node if it comes from outside and not from this node. Without a range nobody
-// knows what is outside, and outside the range of all addresses there is nothing.
+// this node if it comes from outside and not from this node. An address of this node
+// within a range counts as that of a pod. Without a range nobody knows what is outside,
+// and outside the range of all addresses there is nothing.
 func TestServiceRules(t *testing.T) {
 	cidrs := func(list ...string) Config {
 		var cfg Config
@@ -132,9 +133,12 @@ func TestServiceRules(t *testing.T) {
 		}
 		return cfg
 	}
-	const external = "KEY @masquerade-ips MARK 0x00004000\n" +
-		"fib saddr type local KEY @masquerade-node-ips MARK 0x00004000\n" +
-		"KEY vmap @service-ips\n"
+	const (
+		cluster  = "KEY @masquerade-ips MARK 0x00004000\n"
+		node     = "fib saddr type local KEY @masquerade-node-ips MARK 0x00004000\n"
+		dispatch = "KEY vmap @service-ips\nip daddr @nodeport-ips jump nodeports\n"
+		external = cluster + node + dispatch
+	)
 	for _, c := range []struct {
 		name string
 		cfg  Config
@@ -142,24 +146,26 @@ func TestServiceRules(t *testing.T) {
 	}{
 		{"no range", Config{}, "fib saddr type != local KEY vmap @local-service-ips\n" + external},
 		{"a range of the other family", cidrs("fd00::/8"), "fib saddr type != local KEY vmap @local-service-ips\n" + external},
-		{"all addresses", cidrs("10.0.0.0/8", "0.0.0.0/0"), external},
+		{"all addresses", cidrs("10.0.0.0/8", "0.0.0.0/0"), cluster + dispatch},
 		{"ranges", cidrs("10.0.0.0/8", "fd00::/8", "172.16.0.0/12"),
 			"fib saddr type != local ip saddr != 10.0.0.0/8 ip saddr != 172.16.0.0/12 KEY vmap @local-service-ips\n" +
-				"ip daddr @cluster-ips ip saddr != 10.0.0.0/8 ip saddr != 172.16.0.0/12 MARK 0x00004000\n" + external},
+				"ip daddr @cluster-ips ip saddr != 10.0.0.0/8 ip saddr != 172.16.0.0/12 MARK 0x00004000\n" +
+				cluster + strings.Replace(node, "local", "local ip saddr != 10.0.0.0/8 ip saddr != 172.16.0.0/12", 1) + dispatch},
 		{"everything", Config{MasqueradeAll: true},
 			"fib saddr type != local KEY vmap @local-service-ips\nip daddr @cluster-ips MARK 0x00004000\n" + external},
 		{"another bit", Config{MasqueradeAll: true, MasqueradeMark: 1},
 			"fib saddr type != local KEY vmap @local-service-ips\nip daddr @cluster-ips MARK 0x00000001\n" +
 				strings.ReplaceAll(external, "0x00004000", "0x00000001")},
 	} {
-		chain := Skeleton(c.cfg, IPv4)[0]
+		skeleton := Skeleton(c.cfg, IPv4)
+		chain := skeleton[slices.IndexFunc(skeleton, func(c Chain) bool { return c.Name == chainServices })]
 		var text strings.Builder
 		for _, rule := range chain.Rules {
 			text.Write(append(rule.AppendText(nil, IPv4), '\n'))
 		}
 		got := strings.NewReplacer("ip daddr . meta l4proto . th dport", "KEY", "meta mark set meta mark |", "MARK").Replace(text.String())
-		if diff := cmp.Diff(c.want, got); chain.Name != chainServices || diff != "" {
-			t.Errorf("%s: chain %s (want -, got +):\n%s", c.name, chain.Name, diff)
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s (want -, got +):\n%s", c.name, diff)
 		}
 	}
 }

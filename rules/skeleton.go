@@ -92,27 +92,27 @@ func serviceRules(cfg Config, f Family) []Rule {
 	case some && len(notPods(cfg, f)) > 0:
 		rules = append(rules, append(append(Rule{MatchSet{Set: ClusterIPs}}, notPods(cfg, f)...), mark))
 	}
-	return append(rules,
-		Rule{MatchSet{Set: MasqueradeIPs}, mark},
-		Rule{MatchLocal{Field: SourceAddr}, MatchSet{Set: MasqueradeNodeIPs}, mark},
-		Rule{Dispatch{Map: ServiceIPs}},
-		append(toNodePorts(cfg, f), Jump{chainNodePorts}),
-	)
+	rules = append(rules, Rule{MatchSet{Set: MasqueradeIPs}, mark})
+	if some {
+		rules = append(rules, append(fromNode(cfg, f), MatchSet{Set: MasqueradeNodeIPs}, mark))
+	}
+	return append(rules, Rule{Dispatch{Map: ServiceIPs}}, append(toNodePorts(cfg, f), Jump{chainNodePorts}))
 }
 
 // nodePortRules returns the rules that do for NodePorts what serviceRules does for
 // frontends with an address.
 func nodePortRules(cfg Config, f Family) []Rule {
 	var rules []Rule
-	if outside, some := outsideNode(cfg, f); some {
+	outside, some := outsideNode(cfg, f)
+	if some {
 		rules = append(rules, append(outside, Dispatch{Map: LocalServiceNodePorts}))
 	}
 	mark := SetMark{cfg.MasqueradeMark}
-	return append(rules,
-		Rule{MatchSet{Set: MasqueradeNodePorts}, mark},
-		Rule{MatchLocal{Field: SourceAddr}, MatchSet{Set: MasqueradeNodeNodePorts}, mark},
-		Rule{Dispatch{Map: ServiceNodePorts}},
-	)
+	rules = append(rules, Rule{MatchSet{Set: MasqueradeNodePorts}, mark})
+	if some {
+		rules = append(rules, append(fromNode(cfg, f), MatchSet{Set: MasqueradeNodeNodePorts}, mark))
+	}
+	return append(rules, Rule{Dispatch{Map: ServiceNodePorts}})
 }
 
 // toNodePorts returns the matches for packets to addresses on which NodePorts are open.
@@ -135,6 +135,12 @@ func outsideNode(cfg Config, f Family) (matches Rule, some bool) {
 	return matches, !slices.ContainsFunc(cfg.clusterCIDRs(f), func(p netip.Prefix) bool { return p.Bits() == 0 })
 }
 
+// fromNode returns the matches for packets of this node, from an address that is not in
+// the pods' ranges: kube-proxy takes a node's address among its pods for a pod's.
+func fromNode(cfg Config, f Family) Rule {
+	return append(Rule{MatchLocal{Field: SourceAddr}}, outsideRanges(cfg, f)...)
+}
+
 // notPods returns the matches for clients that are no pods, none if it is not known
 // what is a pod.
 func notPods(cfg Config, f Family) Rule {
@@ -143,7 +149,13 @@ func notPods(cfg Config, f Family) Rule {
 		return Rule{MatchNotFrom{Interface: cfg.PodInterface}}
 	case cfg.PodInterfacePrefix != "":
 		return Rule{MatchNotFrom{Interface: cfg.PodInterfacePrefix, Prefix: true}}
+	default:
+		return outsideRanges(cfg, f)
 	}
+}
+
+// outsideRanges returns the matches for clients that are not in the pods' ranges.
+func outsideRanges(cfg Config, f Family) Rule {
 	var matches Rule
 	for _, p := range cfg.clusterCIDRs(f) {
 		matches = append(matches, MatchOutside{SourceAddr, p})

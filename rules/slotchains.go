@@ -8,7 +8,7 @@ import (
 // slotChainPrefix returns what the names of the chains begin with that draw from a map
 // of slots; the capacity follows. It is empty for other maps.
 func slotChainPrefix(slots SetID) string {
-	switch slots { //nolint:exhaustive // the others have no slots
+	switch slots {
 	case Endpoints:
 		return "random-"
 	case LocalEndpoints:

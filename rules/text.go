@@ -188,6 +188,14 @@ func (r Rule) AppendText(b []byte, f Family) []byte {
 }
 
 func appendStatement(b []byte, f Family, s Statement) []byte {
+	if match, ok := appendMatch(b, f, s); ok {
+		return match
+	}
+	return appendAction(b, f, s)
+}
+
+// appendMatch appends a statement that is a match, and reports whether it is one.
+func appendMatch(b []byte, f Family, s Statement) (match []byte, ok bool) {
 	switch s := s.(type) {
 	case MatchSet:
 		set := s.Set.Set()
@@ -195,24 +203,33 @@ func appendStatement(b []byte, f Family, s Statement) []byte {
 		if s.Not {
 			b = append(b, " !="...)
 		}
-		return append(append(b, " @"...), set.Name...)
+		b = append(append(b, " @"...), set.Name...)
 	case MatchOutside:
-		return appendPrefix(fmt.Appendf(b, "%s != ", s.Field.expression(f, 0)), s.Prefix)
+		b = appendPrefix(fmt.Appendf(b, "%s != ", s.Field.expression(f, 0)), s.Prefix)
 	case MatchLocal:
+		not := ""
 		if s.Not {
-			return fmt.Appendf(b, "fib %s type != local", s.Field.direction())
+			not = "!= "
 		}
-		return fmt.Appendf(b, "fib %s type local", s.Field.direction())
+		b = fmt.Appendf(b, "fib %s type %slocal", s.Field.direction(), not)
 	case MatchNotFrom:
-		return fmt.Appendf(b, "iifname != %q", s.pattern())
+		b = fmt.Appendf(b, "iifname != %q", s.pattern())
 	case MatchProtocol:
-		return fmt.Appendf(b, "meta l4proto %s", s.Protocol)
+		b = fmt.Appendf(b, "meta l4proto %s", s.Protocol)
 	case MatchNew:
-		return append(b, "ct state new"...)
+		b = append(b, "ct state new"...)
 	case MatchDNATed:
-		return append(b, "ct status dnat"...)
+		b = append(b, "ct status dnat"...)
 	case MatchMark:
-		return fmt.Appendf(b, "meta mark & %#08x == %#08x", s.Bit, s.Bit)
+		b = fmt.Appendf(b, "meta mark & %#08x == %#08x", s.Bit, s.Bit)
+	default:
+		return b, false
+	}
+	return b, true
+}
+
+func appendAction(b []byte, f Family, s Statement) []byte {
+	switch s := s.(type) {
 	case SetMark:
 		return fmt.Appendf(b, "meta mark set meta mark | %#08x", s.Bit)
 	case FlipMark:
@@ -246,17 +263,18 @@ func appendStatement(b []byte, f Family, s Statement) []byte {
 
 // durationText returns whole seconds as nft prints them, such as "4h30m".
 func durationText(d time.Duration) string {
-	var text string
+	var text []byte
+	seconds := int64(d / time.Second)
 	for _, unit := range []struct {
-		length time.Duration
-		name   string
-	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}} {
-		if n := d / unit.length; n > 0 {
-			text += strconv.FormatInt(int64(n), 10) + unit.name
-			d -= n * unit.length
+		seconds int64
+		name    byte
+	}{{24 * 60 * 60, 'd'}, {60 * 60, 'h'}, {60, 'm'}, {1, 's'}} {
+		if n := seconds / unit.seconds; n > 0 {
+			text = append(strconv.AppendInt(text, n, 10), unit.name)
+			seconds -= n * unit.seconds
 		}
 	}
-	return text
+	return string(text)
 }
 
 // direction returns the word for the field in a fib expression: "saddr" or "daddr".

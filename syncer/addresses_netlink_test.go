@@ -248,6 +248,31 @@ func TestAddressesAfterABurst(t *testing.T) {
 	h.want(append(want, "10.3.0.1")...)
 }
 
+// TestABurstIsOneWait: what is there already is not waited for again.
+func TestABurstIsOneWait(t *testing.T) {
+	h := &addressHost{tb: t, ns: nstest.New(t)}
+	table, err := openNetlinkAddresses(h.ns.FD())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.add(pair("eth0"), "192.0.2.1/24", "192.0.2.2/24", "192.0.2.3/24", "2001:db8::1/64", "2001:db8::2/64")
+	if err := table.wait(t.Context()); err != nil {
+		t.Error(err)
+	}
+	h.do(func() error { return netlink.LinkDel(pair("eth0")) })
+	ctx, cancel := context.WithCancel(t.Context())
+	if err := table.wait(ctx); err != nil {
+		t.Errorf("deleted: %v", err)
+	}
+	time.AfterFunc(time.Millisecond, cancel)
+	if err := table.wait(ctx); err == nil {
+		t.Error("there was more")
+	}
+	if err := table.close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestSubscriptionOverrun: the kernel says once that it has to drop notifications, not
 // which and not how long.
 func TestSubscriptionOverrun(t *testing.T) {

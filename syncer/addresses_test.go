@@ -158,7 +158,7 @@ func TestFailedDumpIsNoTruth(t *testing.T) {
 	}{
 		"interrupted":       {[]error{errChanging}, nil},
 		"EINTR":             {[]error{unix.EINTR, unix.EINTR}, nil},
-		"often interrupted": {slices.Repeat([]error{errChanging}, 30), []string{"problem: " + errChanging.Error()}},
+		"often interrupted": {slices.Repeat([]error{errChanging}, 10), []string{"problem: " + errChanging.Error()}},
 		"refused":           {[]error{unix.EPERM, unix.EPERM, unix.EPERM}, []string{"problem: " + unix.EPERM.Error()}},
 		"in between":        {[]error{errChanging, unix.ENOMEM, errChanging}, []string{"problem: " + unix.ENOMEM.Error()}},
 	} {

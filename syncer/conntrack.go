@@ -6,25 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/nftproxy/nftproxy/rules"
-)
-
-const (
-	// settleTime is how long a pass waits for what led to it. A packet that met the old
-	// rules has an entry only when it has left the node, so the entry may come a moment
-	// after the commit, and nobody would look for it again. Changes that come meanwhile
-	// are cleaned up by the same pass.
-	settleTime = 10 * time.Millisecond
-	// After a failed pass the next one waits, longer each time.
-	firstCleanRetry = 20 * time.Millisecond
-	lastCleanRetry  = 30 * time.Second
-	// reportedFailure is the failure in a row that is worth a report. A table that
-	// changes much may interrupt a few dumps.
-	reportedFailure = 5
 )
 
 // Conntrack deletes the conntrack entries of UDP and SCTP that translate to what does
@@ -35,9 +21,9 @@ const (
 // Its owner calls Prepare before it commits changes and Commit after it has; neither
 // blocks. The work is done by Run, beside that.
 type Conntrack struct {
-	open   func() (flowTable, error)
-	report func(error)
-	wake   chan struct{} // holds one token while there are dirty frontends
+	cleaner // has work while there are dirty frontends
+
+	open func() (flowTable, error)
 
 	mu      sync.Mutex
 	serving *serving // nil once conntrack entries turn out to be out of reach
@@ -59,7 +45,7 @@ func NewConntrack(netns int, report func(error)) *Conntrack {
 }
 
 func newConntrack(open func() (flowTable, error), report func(error)) *Conntrack {
-	return &Conntrack{open: open, report: report, wake: make(chan struct{}, 1), serving: newServing()}
+	return &Conntrack{cleaner: newCleaner("conntrack entries of UDP and SCTP", report), open: open, serving: newServing()}
 }
 
 // Prepare takes changes that are about to be committed. What was prepared and not
@@ -92,6 +78,19 @@ func (c *Conntrack) Commit(full bool) {
 	}
 }
 
+// SetNodePortIPs says on which addresses of a family NodePorts are about to be open,
+// instead of those before: never all, nobody would know then which flows are to this
+// node. It is in force with the next Commit; flows to addresses that come are judged
+// then. Flows to other addresses, and to any before the first call, are never taken for
+// flows to a NodePort.
+func (c *Conntrack) SetNodePortIPs(f rules.Family, addrs []netip.Addr) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.serving != nil {
+		c.serving.setNodePortIPs(f, addrs)
+	}
+}
+
 // Stats returns what was done so far.
 func (c *Conntrack) Stats() ConntrackStats {
 	c.mu.Lock()
@@ -99,74 +98,19 @@ func (c *Conntrack) Stats() ConntrackStats {
 	return c.stats
 }
 
-func (c *Conntrack) wakeUp() {
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
-}
-
 // Run cleans up until the context is done, then returns nil. No failure ends it. If
 // conntrack entries are out of reach, it reports that once and does nothing more.
-//
-// A pass is followed by a pause that is as long as the pass was, at least, so that
-// ever so many changes with ever so large a table take half of a core.
 func (c *Conntrack) Run(ctx context.Context) error {
-	var earliest time.Time // when the next pass may begin
-	failures := 0
-	for c.awaitWork(ctx, earliest) {
-		start := time.Now()
-		failures = c.outcome(ctx, c.pass(ctx), failures)
-		end := time.Now()
-		pause := end.Sub(start)
-		if failures > 0 {
-			pause = max(pause, retryPause(failures))
+	return c.run(ctx, func(ctx context.Context) error {
+		err := c.pass(ctx)
+		var unavailable *errNoConntrack
+		if !errors.As(err, &unavailable) || ctx.Err() != nil {
+			return err
 		}
-		earliest = end.Add(pause)
-	}
-	return nil
-}
-
-// outcome says what becomes of a pass's error, and returns the number of failures in a
-// row.
-func (c *Conntrack) outcome(ctx context.Context, err error, failures int) int {
-	var unavailable *errNoConntrack
-	switch {
-	case err == nil || ctx.Err() != nil:
-		return 0
-	case errors.As(err, &unavailable):
 		c.giveUp()
-		c.report(fmt.Errorf("conntrack entries of UDP and SCTP are not cleaned up: %w", err))
-		return 0
-	}
-	if failures++; failures == reportedFailure {
-		c.report(fmt.Errorf("conntrack entries of UDP and SCTP cannot be cleaned up, it is tried again: %w", err))
-	}
-	return failures
-}
-
-// retryPause returns the time from the last of some failures to the next pass.
-func retryPause(failures int) time.Duration {
-	const most = 16 // doublings, more than it takes
-	return min(firstCleanRetry<<min(failures-1, most), lastCleanRetry)
-}
-
-// awaitWork waits until there are dirty frontends and a pass may begin. It returns
-// false if the context is done.
-func (c *Conntrack) awaitWork(ctx context.Context, earliest time.Time) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-c.wake:
-	}
-	timer := time.NewTimer(max(settleTime, time.Until(earliest)))
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
+		c.report(fmt.Errorf("%s are not cleaned up: %w", c.what, err))
+		return nil
+	})
 }
 
 // pass judges the flows to all dirty frontends. If it fails they stay dirty.
@@ -201,8 +145,7 @@ func (c *Conntrack) clean(ctx context.Context, targets map[flowTarget]struct{}) 
 	defer func() { err = errors.Join(err, table.close()) }()
 	for _, q := range queriesFor(targets) {
 		err := table.dump(ctx, q, func(f *flow) error {
-			to := flowTarget{f.protocol, f.destination}
-			if _, ok := targets[to]; !ok || !c.judge(to, f) {
+			if !c.judge(targets, f) {
 				return nil
 			}
 			deleted, err := table.delete(ctx, f)
@@ -220,12 +163,18 @@ func (c *Conntrack) clean(ctx context.Context, targets map[flowTarget]struct{}) 
 	return nil
 }
 
-// judge reports whether the flow is stale, by what serves now, not by what did when
-// the pass began.
-func (c *Conntrack) judge(to flowTarget, f *flow) bool {
+// judge reports whether the flow is a stale one to the targets, by what serves now, not
+// by what did when the pass began.
+func (c *Conntrack) judge(targets map[flowTarget]struct{}, f *flow) bool {
+	to := flowTarget{f.protocol, f.destination}
+	if _, ok := targets[to]; !ok {
+		if _, ok := targets[to.asNodePort()]; !ok {
+			return false
+		}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.serving.judge(to, f.replySource)
+	return c.serving.judge(targets, to, f.replySource)
 }
 
 // giveUp drops what is known: nobody will use it.

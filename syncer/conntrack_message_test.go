@@ -173,7 +173,7 @@ func TestReadDump(t *testing.T) {
 	}
 	for name, test := range tests {
 		n := 0
-		d := dump{seq: 1, visit: func(*flow) error { n++; return nil }}
+		d := dump{seq: 1, answers: ctMessageNew, visit: func([]byte) error { n++; return nil }}
 		done, err := d.read(slices.Concat(test.part...))
 		if done != test.done || d.interrupted != test.interrupted || n != test.flows || !errors.Is(err, test.err) {
 			t.Errorf("%s: %d flows, done %t, interrupted %t, error %v", name, n, done, d.interrupted, err)

@@ -8,12 +8,24 @@ import (
 	"github.com/nftproxy/nftproxy/rules"
 )
 
-// flowTarget is what a client addresses: a frontend. An address that is not valid
-// is left for frontends that have only a port, which any address of the node
-// serves.
+// flowTarget is what a client addresses: a frontend. That of a NodePort has the
+// unspecified address of its family and stands for those of the node.
 type flowTarget struct {
 	protocol rules.Protocol
 	addr     netip.AddrPort
+}
+
+// nodePort reports whether the target is a NodePort.
+func (t flowTarget) nodePort() bool { return t.addr.Addr().IsUnspecified() }
+
+// asNodePort returns the NodePort to which a target belongs if its address is one of the
+// node's.
+func (t flowTarget) asNodePort() flowTarget {
+	unspecified := netip.IPv6Unspecified()
+	if t.addr.Addr().Is4() {
+		unspecified = netip.IPv4Unspecified()
+	}
+	return flowTarget{t.protocol, netip.AddrPortFrom(unspecified, t.addr.Port())}
 }
 
 // tracked reports whether flows of the protocol are cleaned up. Those of TCP are
@@ -38,6 +50,10 @@ type serving struct {
 	moving   map[flowTarget]struct{}                     // the frontends of prepared, old and new
 
 	dirty map[flowTarget]struct{} // may have stale flows
+
+	// nodeIPs are the addresses on which NodePorts are open, preparedNodeIPs those on
+	// which they are about to be.
+	nodeIPs, preparedNodeIPs map[netip.Addr]struct{}
 }
 
 // served is a frontend that is in force.
@@ -53,6 +69,8 @@ func newServing() *serving {
 		prepared:  map[rules.ServicePortKey]*rules.ServicePort{},
 		moving:    map[flowTarget]struct{}{},
 		dirty:     map[flowTarget]struct{}{},
+
+		nodeIPs: map[netip.Addr]struct{}{}, preparedNodeIPs: map[netip.Addr]struct{}{},
 	}
 }
 
@@ -76,6 +94,7 @@ func (s *serving) prepare(changes []Change) {
 // may have stale flows now: with all set, all of them.
 func (s *serving) commit(all bool) {
 	s.commitPrepared()
+	s.commitNodeIPs()
 	if all {
 		for t := range s.frontends {
 			s.dirty[t] = struct{}{}
@@ -136,11 +155,13 @@ func mayStale(before, now []netip.AddrPort) bool {
 }
 
 // take returns the dirty frontends that can be judged, and takes them for clean.
+// NodePorts cannot be while nobody knows where they are open.
 func (s *serving) take() map[flowTarget]struct{} {
+	open := s.openFamilies()
 	taken := make(map[flowTarget]struct{}, len(s.dirty))
 	left := map[flowTarget]struct{}{}
 	for t := range s.dirty {
-		if _, moves := s.moving[t]; moves {
+		if _, moves := s.moving[t]; moves || t.nodePort() && !open[rules.FamilyOf(t.addr.Addr())] {
 			left[t] = struct{}{}
 		} else {
 			taken[t] = struct{}{}
@@ -150,14 +171,33 @@ func (s *serving) take() map[flowTarget]struct{} {
 	return taken
 }
 
-// judge reports whether a flow to a frontend whose replies come from replySource is
-// stale. If the frontend is in between, it is judged later.
-func (s *serving) judge(to flowTarget, replySource netip.AddrPort) bool {
-	if _, moves := s.moving[to]; moves {
-		s.dirty[to] = struct{}{}
-		return false
+// judge reports whether a flow whose replies come from replySource is stale, if it is to
+// one of the targets. If what it is to is in between, it is judged later.
+//
+// A frontend with the flow's very destination comes before a NodePort, as in the rules,
+// and may leave its flows to one when it goes.
+func (s *serving) judge(targets map[flowTarget]struct{}, exact flowTarget, replySource netip.AddrPort) bool {
+	to := exact
+	_, moves := s.moving[exact]
+	if _, ok := s.frontends[exact]; !ok {
+		open, moving := s.nodeAddr(exact.addr.Addr())
+		moves = moves || moving
+		if open {
+			to = exact.asNodePort()
+			_, moving = s.moving[to]
+			moves = moves || moving
+		}
 	}
-	return stale(to.addr, replySource, s.frontends[to].endpoints)
+	concerned := false
+	for _, t := range []flowTarget{exact, to} {
+		if _, ok := targets[t]; ok {
+			concerned = true
+			if moves {
+				s.dirty[t] = struct{}{}
+			}
+		}
+	}
+	return concerned && !moves && stale(exact.addr, replySource, s.frontends[to].endpoints)
 }
 
 // stale reports whether a flow leads to where it should not: its replies do not

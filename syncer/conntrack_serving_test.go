@@ -180,23 +180,26 @@ func TestBetweenPrepareAndCommit(t *testing.T) {
 	to := flowTarget{rules.UDP, netip.MustParseAddrPort(frontend)}
 	before, after := netip.MustParseAddrPort("10.244.0.1:53"), netip.MustParseAddrPort("10.244.0.2:53")
 	s := newServing()
+	judge := func(replySource netip.AddrPort) bool {
+		return s.judge(map[flowTarget]struct{}{to: {}}, to, replySource)
+	}
 	s.prepare([]Change{dns("dns", frontend, before.String())})
 	s.commit(false)
 	s.take()
-	if s.judge(to, before) || !s.judge(to, after) {
+	if judge(before) || !judge(after) {
 		t.Error("before")
 	}
 	s.prepare([]Change{dns("dns", frontend, after.String())})
-	if s.judge(to, before) || s.judge(to, after) {
+	if judge(before) || judge(after) {
 		t.Error("a flow was judged in between")
 	}
 	s.commit(false)
-	if len(s.take()) != 1 || !s.judge(to, before) || s.judge(to, after) {
+	if len(s.take()) != 1 || !judge(before) || judge(after) {
 		t.Error("after")
 	}
 	// Equal endpoints make nothing dirty, but a flow that was not judged does.
 	s.prepare([]Change{dns("dns", frontend, after.String())})
-	s.judge(to, before)
+	judge(before)
 	s.commit(false)
 	if len(s.take()) != 1 {
 		t.Error("the flow that was put off is forgotten")

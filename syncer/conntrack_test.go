@@ -25,14 +25,14 @@ type flowHost struct {
 	tb        testing.TB
 	ns        *nstest.NS
 	conntrack *Conntrack
-	socket    *flowSocket
+	socket    *rawSocket
 }
 
 func newFlowHost(tb testing.TB) *flowHost {
 	tb.Helper()
 	h := &flowHost{tb: tb, ns: nstest.New(tb)}
 	var err error
-	if h.socket, err = newFlowSocket(h.ns.FD(), dumpBytes); err != nil {
+	if h.socket, err = newRawSocket(h.ns.FD(), dumpBytes); err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { _ = h.socket.close() })

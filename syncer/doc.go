@@ -77,6 +77,11 @@
 // Endpoints are all that still serve, of whatever policy and topology, not only those
 // that new flows go to. TCP is left alone.
 //
+// A flow is one to a NodePort if its destination is an address on which NodePorts are
+// open, and no frontend has this very address and port. The same port of other hosts is
+// none of ours, though their flows may pass through this node. When an address comes,
+// flows to it are judged: they may be older than the rules.
+//
 //   - Only frontends whose change may have made a flow stale are looked at: an endpoint
 //     more reads nothing. After a full write, so after a start, all are.
 //   - The table is read as a stream into one buffer, the kernel filters it by family and
@@ -92,6 +97,24 @@
 // frontends that went meanwhile stay until they end, since nobody knows any more that
 // they were ours.
 //
+// # Session affinity
+//
+// Rules remember clients in maps of their own, and each connection renews that: a client
+// that keeps coming would be led to an endpoint that is gone for ever. So Affinity
+// deletes such elements beside the syncs:
+//
+//   - Only maps are read whose endpoints in use have become fewer, and all after a full
+//     write: what happened while no daemon ran is made good.
+//   - A map is read as a stream; only clients that have to be forgotten are kept in mind.
+//     They are deleted in small batches, and the map is read again until it comes out
+//     without one: clients that come meanwhile may have made the dump leave some out.
+//   - An endpoint that is back keeps its clients: the newest endpoints decide, up to the
+//     deletion.
+//   - A map that is gone needs nothing. Every other failure is repeated, less and less
+//     often.
+//
+// A full write keeps these maps, if they are wanted still, and what they remember.
+//
 // # Addresses
 //
 // NodePorts are served on addresses of this node, which come and go. Addresses
@@ -99,6 +122,27 @@
 // these: a dump is always the truth of some moment after the change, in whatever order
 // they came, and there are few addresses. A dump that failed or was interrupted is never
 // used; the last good set stays.
+//
+// # Monitor
+//
+// Another program may change our tables: an administrator with `nft flush ruleset`.
+// Monitor subscribes to the notifications of nf_tables and tells of every transaction
+// that touched our tables and is not ours.
+//
+//   - A notification carries the port ID of the socket that committed. All netfilter
+//     sockets of this process are ours; they are found among its file descriptors. The
+//     process ID that comes with a new generation is that of a thread, and counts in the
+//     initial PID namespace, so that a process in a container cannot compare it.
+//   - A socket filter drops what comes from our sockets, but for new generations: a large
+//     batch of ours makes more notifications than the receive buffer holds, and whoever
+//     writes everything again because notifications were lost would do so for ever.
+//   - A port ID may go to another process once its socket is closed. So it is looked at
+//     again with each generation, which is never dropped.
+//   - Messages about other tables are not decoded.
+//
+// What remains is that the kernel makes notifications as soon as anybody listens: about
+// 2.5 µs for a batch of one element (17 µs without, at the median), 1.4 µs for each
+// element of a large one. Reading them here would add little to that (BenchmarkMonitor).
 //
 // # Leftovers
 //

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/nftproxy/nftproxy/rules"
 	"github.com/nftproxy/nftproxy/syncer"
@@ -72,6 +73,34 @@ func TestKernelContract(t *testing.T) {
 		k.Range = netip.MustParsePrefix(prefix)
 		return rules.Element{Set: rules.AllowedSources, Key: k}
 	}
+	clients := func(decl rules.Set) syncer.Op { return syncer.Op{Verb: syncer.AddSet, Family: f, Decl: decl} }
+	affinity := rules.Set{Name: "affinity-1", Key: []rules.Field{rules.SourceAddr}, Value: rules.EndpointValue, Clients: 1024}
+	otherwise := func(change func(s *rules.Set)) syncer.Op {
+		s := affinity
+		change(&s)
+		return clients(s)
+	}
+	remember := rules.RememberClient{Map: "affinity-1", Endpoint: addrPort(f, 244, 1, 80), Timeout: time.Hour}
+	recall := rules.DNATRemembered{Map: "affinity-1"}
+	slot := rules.Element{Set: rules.AffinityEndpoints, Key: key(1, 0), Chain: "endpoint-1"}
+	affine := []syncer.Op{
+		clients(affinity), clients(rules.AffinityEndpoints.Set()), chain("endpoint-1"), rule("endpoint-1", remember), rule("endpoint-1", recall), add(slot),
+	}
+	withAffinity := func(ops ...syncer.Op) *syncer.Batch { return batch(slices.Concat(affine, ops)...) }
+	ranges := syncer.Op{Verb: syncer.AddSet, Family: f, Decl: rules.ServiceCIDRs.Set()}
+	ranges6 := []syncer.Op{{Verb: syncer.AddTable, Family: rules.IPv6}, {Verb: syncer.AddSet, Family: rules.IPv6, Decl: rules.ServiceCIDRs.Set()}}
+	cidrs := func(verb syncer.Verb, prefixes ...string) syncer.Op {
+		op := syncer.Op{Verb: verb, Set: rules.ServiceCIDRs}
+		for _, p := range prefixes {
+			prefix := netip.MustParsePrefix(p)
+			op.Family = rules.FamilyOf(prefix.Addr())
+			op.Elements = append(op.Elements, rules.Element{Set: rules.ServiceCIDRs, Key: rules.Key{Range: prefix}})
+		}
+		return op
+	}
+	withRanges := func(ops ...syncer.Op) *syncer.Batch {
+		return batch(slices.Concat(ranges6, []syncer.Op{ranges, cidrs(syncer.AddElements, "10.96.0.0/16", "10.97.0.0/16"), cidrs(syncer.AddElements, "fd00::/112")}, ops)...)
+	}
 	base := batch(table, endpoints, verdicts, chain("random-1"), chain("services"),
 		rule("random-1", draw), rule("services", rules.Dispatch{Map: rules.ServiceIPs}),
 		add(element(0, 1)), add(dispatch))
@@ -109,6 +138,53 @@ func TestKernelContract(t *testing.T) {
 			named(syncer.FlushSet, "endpoints"), named(syncer.DeleteSet, "endpoints"), endpoints, add(element(0, 2))), true},
 		"flushing a missing set": {batch(named(syncer.FlushSet, "nothing")), false},
 		"good and bad together":  {batch(add(element(1, 1)), add(element(0, 2))), false},
+
+		"a map of clients again":                       {withAffinity(clients(affinity)), true},
+		"a set that exists":                            {batch(endpoints), true},
+		"it with another size":                         {withAffinity(otherwise(func(s *rules.Set) { s.Clients = 2048 })), true},
+		"it as one that rules do not fill":             {withAffinity(otherwise(func(s *rules.Set) { s.Clients = 0 })), false},
+		"it as a set":                                  {withAffinity(otherwise(func(s *rules.Set) { s.Value = rules.NoValue })), false},
+		"it with other values":                         {withAffinity(otherwise(func(s *rules.Set) { s.Value = rules.VerdictValue })), false},
+		"it with a longer key":                         {withAffinity(otherwise(func(s *rules.Set) { s.Key = []rules.Field{rules.SourceAddr, rules.L4Proto} })), false},
+		"it with a key of another type":                {withAffinity(otherwise(func(s *rules.Set) { s.Key = []rules.Field{rules.Slot} })), false},
+		"it with another field of the same type":       {withAffinity(otherwise(func(s *rules.Set) { s.Key = []rules.Field{rules.DestAddr} })), true},
+		"it with ranges":                               {withAffinity(otherwise(func(s *rules.Set) { s.Key = []rules.Field{rules.SourceRange} })), false},
+		"remembering in a missing map":                 {batch(chain("endpoint-1"), rule("endpoint-1", remember)), false},
+		"recalling from a missing map":                 {batch(chain("endpoint-1"), rule("endpoint-1", recall)), false},
+		"deleting a map of clients in use":             {withAffinity(named(syncer.DeleteSet, "affinity-1")), false},
+		"flushing a chain":                             {withAffinity(named(syncer.FlushChain, "endpoint-1")), true},
+		"flushing a missing chain":                     {batch(named(syncer.FlushChain, "endpoint-1")), false},
+		"other rules for a chain":                      {withAffinity(named(syncer.FlushChain, "endpoint-1"), rule("endpoint-1", recall)), true},
+		"deleting a map after a chain is flushed":      {withAffinity(named(syncer.FlushChain, "endpoint-1"), named(syncer.DeleteSet, "affinity-1")), true},
+		"deleting a flushed chain in use":              {withAffinity(named(syncer.FlushChain, "endpoint-1"), named(syncer.DeleteChain, "endpoint-1")), false},
+		"deleting a chain, flushed, with its slot":     {withAffinity(del(slot), named(syncer.FlushChain, "endpoint-1"), named(syncer.DeleteChain, "endpoint-1")), true},
+		"deleting a chain that is flushed before":      {withAffinity(named(syncer.FlushChain, "endpoint-1"), del(slot), named(syncer.DeleteChain, "endpoint-1")), true},
+		"deleting a chain with its rules":              {withAffinity(del(slot), named(syncer.DeleteChain, "endpoint-1")), true},
+		"deleting a map after the chains that use it":  {withAffinity(del(slot), named(syncer.DeleteChain, "endpoint-1"), named(syncer.DeleteSet, "affinity-1")), true},
+		"deleting a map before the chains that use it": {withAffinity(del(slot), named(syncer.DeleteSet, "affinity-1"), named(syncer.DeleteChain, "endpoint-1")), false},
+
+		"ranges of ClusterIPs":                    {withRanges(), true},
+		"one more, beside them":                   {withRanges(cidrs(syncer.AddElements, "10.95.0.0/16")), true},
+		"one of them again":                       {withRanges(cidrs(syncer.AddElements, "10.96.0.0/16")), true},
+		"one within them":                         {withRanges(cidrs(syncer.AddElements, "10.96.1.0/24")), false},
+		"one around them":                         {withRanges(cidrs(syncer.AddElements, "10.96.0.0/15")), false},
+		"one within them, with its beginning":     {withRanges(cidrs(syncer.AddElements, "10.96.0.0/24")), false},
+		"one within them, with its end":           {withRanges(cidrs(syncer.AddElements, "10.97.255.0/24")), false},
+		"deleting the first of two side by side":  {withRanges(cidrs(syncer.DeleteElements, "10.96.0.0/16")), true},
+		"deleting the second of two side by side": {withRanges(cidrs(syncer.DeleteElements, "10.97.0.0/16")), true},
+		"deleting both":                           {withRanges(cidrs(syncer.DeleteElements, "10.96.0.0/16", "10.97.0.0/16")), true},
+		"deleting one that is not there":          {withRanges(cidrs(syncer.DeleteElements, "10.98.0.0/16")), false},
+		"deleting a part of one":                  {withRanges(cidrs(syncer.DeleteElements, "10.96.0.0/24")), false},
+		"two in place of one":                     {withRanges(cidrs(syncer.DeleteElements, "10.96.0.0/16"), cidrs(syncer.AddElements, "10.96.0.0/24", "10.96.1.0/24")), true},
+		"one in place of two":                     {withRanges(cidrs(syncer.DeleteElements, "10.96.0.0/16", "10.97.0.0/16"), cidrs(syncer.AddElements, "10.96.0.0/15")), true},
+		"one to the last address":                 {withRanges(cidrs(syncer.AddElements, "255.255.0.0/16")), true},
+		"deleting one to the last address":        {withRanges(cidrs(syncer.AddElements, "255.255.0.0/16"), cidrs(syncer.DeleteElements, "255.255.0.0/16")), true},
+		"every address":                           {batch(ranges, cidrs(syncer.AddElements, "0.0.0.0/0")), true},
+		"a single address":                        {withRanges(cidrs(syncer.AddElements, "10.98.0.1/32", "10.98.0.2/32")), true},
+		"a range of IPv6, beside":                 {withRanges(cidrs(syncer.AddElements, "fd00::1:0/112")), true},
+		"a range of IPv6, within":                 {withRanges(cidrs(syncer.AddElements, "fd00::/120")), false},
+		"deleting a range of IPv6":                {withRanges(cidrs(syncer.DeleteElements, "fd00::/112")), true},
+		"IPv6 to the last address":                {withRanges(cidrs(syncer.AddElements, "ffff::/16"), cidrs(syncer.DeleteElements, "ffff::/16")), true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

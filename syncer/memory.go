@@ -91,6 +91,28 @@ func (m *Memory) Elements(f rules.Family) []rules.Element {
 	return elements
 }
 
+// Sets returns the sets and maps of a family's table, sorted by name.
+func (m *Memory) Sets(f rules.Family) []rules.Set {
+	var sets []rules.Set
+	if t, ok := m.tables[f]; ok {
+		for _, name := range sortedKeys(t.sets) {
+			sets = append(sets, t.sets[name].decl)
+		}
+	}
+	return sets
+}
+
+// Chains returns the chains of a family's table with their rules, sorted by name.
+func (m *Memory) Chains(f rules.Family) []rules.Chain {
+	var chains []rules.Chain
+	if t, ok := m.tables[f]; ok {
+		for _, name := range sortedKeys(t.chains) {
+			chains = append(chains, rules.Chain{Name: name, Base: t.chains[name].base, Rules: t.chains[name].rules})
+		}
+	}
+	return chains
+}
+
 // after returns the tables as they are after the batch.
 func (m *Memory) after(b *Batch) (map[rules.Family]*memoryTable, error) {
 	tables := map[rules.Family]*memoryTable{}
@@ -138,6 +160,7 @@ func (t *memoryTable) apply(op Op) error {
 			if !sameSet(s.decl, op.Decl) {
 				return errExists("set", name)
 			}
+			s.decl.Clients = op.Decl.Clients
 			break
 		}
 		t.sets[name] = &memorySet{decl: op.Decl, elements: map[rules.Key]rules.Element{}}
@@ -238,8 +261,24 @@ func fits(k rules.Key, f rules.Family) bool {
 	return (!k.Addr.IsValid() || rules.FamilyOf(k.Addr) == f) && (!k.Range.IsValid() || rules.FamilyOf(k.Range.Addr()) == f)
 }
 
+// sameSet reports whether one set may be declared as the other again. The kernel
+// compares types; where in a packet a key comes from, it does not know. Another size is
+// taken, and counts from then on.
 func sameSet(a, b rules.Set) bool {
-	return a.Value == b.Value && a.Clients == b.Clients && slices.Equal(a.Key, b.Key)
+	return a.Value == b.Value && (a.Clients > 0) == (b.Clients > 0) &&
+		slices.EqualFunc(a.Key, b.Key, func(a, b rules.Field) bool { return typeOf(a) == typeOf(b) })
+}
+
+// typeOf returns the first field that has the type of a field.
+func typeOf(f rules.Field) rules.Field {
+	switch f {
+	case rules.DestAddr:
+		return rules.SourceAddr
+	case rules.DestRange:
+		return rules.SourceRange
+	default:
+		return f
+	}
 }
 
 // overlaps reports whether a range of addresses overlaps another one for the same

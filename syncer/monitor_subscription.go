@@ -43,7 +43,7 @@ type subscription struct {
 }
 
 // subscribe opens a socket in a network namespace, see NewNetlink, that receives what
-// the kernel sends to the groups: a bit mask.
+// the kernel sends to the groups: a bit mask, 0 for none yet.
 func subscribe(netns, protocol int, groups uint32, receiveBuffer int) (*subscription, error) {
 	conn, err := netlink.Dial(protocol, &netlink.Config{NetNS: netns, Groups: groups})
 	if err != nil {

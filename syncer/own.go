@@ -67,22 +67,26 @@ func ruleOps(f rules.Family, c rules.Chain) []Op {
 }
 
 func sameRules(a, b rules.Chain) bool {
-	return slices.EqualFunc(a.Rules, b.Rules, func(a, b rules.Rule) bool { return slices.Equal(a, b) })
+	return slices.EqualFunc(a.Rules, b.Rules, slices.Equal)
 }
 
-// staleAffinity returns the tables in which clients may be remembered with an endpoint
-// that is not in use any more once prev has become next. What was remembered before this
-// process began, nobody knows; kept says that it may be there.
-func staleAffinity(prev, next *rules.Compiled, kept bool) []rules.AffinityTable {
-	return slices.DeleteFunc(next.AffinityTables(), func(t rules.AffinityTable) bool {
-		for _, before := range prev.AffinityTables() {
-			if before.Map == t.Map {
-				return !slices.ContainsFunc(before.Endpoints, func(a netip.AddrPort) bool {
-					_, used := slices.BinarySearchFunc(t.Endpoints, a, netip.AddrPort.Compare)
-					return !used
-				})
-			}
+// affinityTables returns the tables of clients whose endpoints in use change when prev
+// becomes next. With kept, all that there are: what they remember from before nobody
+// knows.
+func affinityTables(prev, next *rules.Compiled, kept bool) []rules.AffinityTable {
+	var changed []rules.AffinityTable
+	before := prev.AffinityTables()
+	for _, t := range next.AffinityTables() {
+		i := slices.IndexFunc(before, func(b rules.AffinityTable) bool { return b.Map == t.Map })
+		switch {
+		case i < 0:
+			t.Stale = kept
+		case slices.Equal(before[i].Endpoints, t.Endpoints):
+			continue
+		default:
+			t.Stale = slices.ContainsFunc(before[i].Endpoints, func(e netip.AddrPort) bool { return !containsEndpoint(t.Endpoints, e) })
 		}
-		return !kept
-	})
+		changed = append(changed, t)
+	}
+	return changed
 }

@@ -18,6 +18,8 @@ type mirror struct {
 	owners map[sharedElement]int
 	// chains holds the names of the chains that were added for elements.
 	chains map[familyName]bool
+	// counts says how much there is.
+	counts map[rules.Family]Installed
 }
 
 // heldFrontend is an address and port of a protocol.
@@ -38,12 +40,17 @@ type familyName struct {
 	name   string
 }
 
+func (n familyName) compare(m familyName) int {
+	return cmp.Or(cmp.Compare(n.family, m.family), cmp.Compare(n.name, m.name))
+}
+
 func newMirror() *mirror {
 	return &mirror{
 		services: map[rules.ServicePortKey]*rules.Compiled{},
 		holders:  map[heldFrontend]rules.ServicePortKey{},
 		owners:   map[sharedElement]int{},
 		chains:   map[familyName]bool{},
+		counts:   map[rules.Family]Installed{},
 	}
 }
 
@@ -60,8 +67,9 @@ type plan struct {
 	// conflicts are the changes left out, since another service port has one of their
 	// frontends.
 	conflicts []change
-	owners    map[sharedElement]int // changes of mirror.owners
-	chains    []familyName          // additions to mirror.chains
+	owners    map[sharedElement]int      // changes of mirror.owners
+	chains    []familyName               // additions to mirror.chains
+	counts    map[rules.Family]Installed // what they change in mirror.counts
 }
 
 // elementGroup collects the elements of one operation.
@@ -81,7 +89,7 @@ type planner struct {
 // plan returns the batch that brings the changes to what the mirror describes.
 // It comes after prefix in the same batch, if there is one.
 func (p *planner) plan(m *mirror, prefix *Batch, changes []change) *plan {
-	pl := &plan{batch: prefix, owners: map[sharedElement]int{}}
+	pl := &plan{batch: prefix, owners: map[sharedElement]int{}, counts: map[rules.Family]Installed{}}
 	if pl.batch == nil {
 		pl.batch = &Batch{}
 	}
@@ -94,6 +102,7 @@ func (p *planner) plan(m *mirror, prefix *Batch, changes []change) *plan {
 		p.new = c.next.AppendElements(p.new[:0])
 		p.diff(pl, c.key.Family)
 		own.diff(c.key.Family, prev, c.next)
+		pl.count(c.key.Family, Installed{ServicePorts: present(c.key, c.next) - present(c.key, prev)})
 	}
 	p.addShared(pl, m)
 	pl.batch.Add(own.before...)
@@ -103,6 +112,19 @@ func (p *planner) plan(m *mirror, prefix *Batch, changes []change) *plan {
 	pl.batch.Add(own.after...)
 	p.groups = nil // those of a whole ruleset are large
 	return pl
+}
+
+// count adds to what the plan changes in mirror.counts.
+func (pl *plan) count(f rules.Family, n Installed) {
+	pl.counts[f] = Installed{pl.counts[f].ServicePorts + n.ServicePorts, pl.counts[f].Elements + n.Elements}
+}
+
+// present is 1 for a service port that there is. The node is none.
+func present(key rules.ServicePortKey, c *rules.Compiled) int {
+	if c == nil || key == (rules.Node{Family: key.Family}).Key() {
+		return 0
+	}
+	return 1
 }
 
 // claim separates the changes that can be made together from those whose frontends
@@ -247,10 +269,11 @@ func (p *planner) addShared(pl *plan, m *mirror) {
 	}
 }
 
-// addChains adds the chains that new elements refer to and that do not exist yet.
+// addChains adds the chains that draw slots which new elements refer to and that do not
+// exist yet. The chains that slots themselves lead to are service ports' own.
 func (p *planner) addChains(pl *plan, m *mirror) {
 	for g, parts := range p.groups {
-		if g.verb != AddElements || g.set.Value() != rules.VerdictValue {
+		if g.verb != AddElements || g.set.Value() != rules.VerdictValue || slices.Contains(g.set.Set().Key, rules.Slot) {
 			continue
 		}
 		for _, part := range parts {
@@ -285,6 +308,11 @@ func (p *planner) addElements(pl *plan) {
 	})
 	for _, g := range groups {
 		for _, part := range p.groups[g] {
+			if g.verb == AddElements {
+				pl.count(g.family, Installed{Elements: len(part)})
+			} else {
+				pl.count(g.family, Installed{Elements: -len(part)})
+			}
 			pl.batch.Add(Op{Verb: g.verb, Family: g.family, Set: g.set, Elements: part})
 		}
 	}
@@ -314,5 +342,8 @@ func (m *mirror) commit(pl *plan) {
 	}
 	for _, c := range pl.chains {
 		m.chains[c] = true
+	}
+	for f, change := range pl.counts {
+		m.counts[f] = Installed{m.counts[f].ServicePorts + change.ServicePorts, m.counts[f].Elements + change.Elements}
 	}
 }

@@ -80,9 +80,16 @@ type Result struct {
 	// installed for them before is still in force, if it was not written anew. They
 	// are tried again when they change and at the next Resync.
 	Refused []Refusal
-	// Affinity holds the tables in which clients may be remembered with endpoints that
-	// are not in use any more.
+	// Affinity holds the tables of clients whose endpoints in use have changed, for
+	// Affinity.Sweep.
 	Affinity []rules.AffinityTable
+	// Installed is how much the kernel holds now, by family.
+	Installed map[rules.Family]Installed
+}
+
+// Installed counts what is in the kernel.
+type Installed struct {
+	ServicePorts, Elements int
 }
 
 // Refusal is a service port that could not be compiled or that the kernel refused.
@@ -101,7 +108,15 @@ func (s *Syncer) Sync(ctx context.Context, changes []Change) (Result, error) {
 		return s.resync(ctx, res)
 	}
 	err := s.install(ctx, dirty, s.kernel.Limits(), &res)
-	return res, err
+	return s.counted(res), err
+}
+
+// counted adds how much is installed.
+func (s *Syncer) counted(res Result) Result {
+	if s.installed != nil {
+		res.Installed = maps.Clone(s.installed.counts)
+	}
+	return res
 }
 
 // Resync takes changes as Sync does, and writes the whole ruleset, whatever the
@@ -214,7 +229,7 @@ func (s *Syncer) apply(ctx context.Context, p *plan, res *Result) error {
 		res.Counts = res.Counts.Add(p.batch.Counts())
 	}
 	for _, c := range p.changes {
-		res.Affinity = append(res.Affinity, staleAffinity(s.installed.services[c.key], c.next, res.Full)...)
+		res.Affinity = append(res.Affinity, affinityTables(s.installed.services[c.key], c.next, res.Full)...)
 	}
 	s.installed.commit(p)
 	for _, c := range p.changes {
@@ -271,7 +286,7 @@ func (s *Syncer) resync(ctx context.Context, res Result) (Result, error) {
 		s.installed = nil
 		return res, err
 	}
-	return res, nil
+	return s.counted(res), nil
 }
 
 // coldBatchBytes bounds a batch while the kernel holds nothing of ours: a batch

@@ -1,10 +1,11 @@
 package syncer_test
 
 import (
-	"fmt"
-	"math/rand/v2"
+	"net/netip"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -39,6 +40,26 @@ func TestOperationCounts(t *testing.T) {
 		sp.LocalEndpoints = sp.Endpoints
 		return sp
 	}
+	// everywhere is Service 1 with a ClusterIP, a NodePort and load-balancer IPs.
+	everywhere := func(balancers int, endpoints ...int) *rules.ServicePort {
+		sp := remote(v4, endpoints...)
+		sp.Frontends = append(sp.Frontends, rules.Frontend{Kind: rules.NodePort, Addr: nodePort(v4, 30_080)})
+		for i := range balancers {
+			sp.Frontends = append(sp.Frontends, rules.Frontend{Kind: rules.LoadBalancerIP, Addr: addrPort(v4, 113, i+1, 80)})
+		}
+		return sp
+	}
+	sticky := func(hours int, endpoints ...int) *rules.ServicePort { // three frontends
+		sp := everywhere(1, endpoints...)
+		sp.Affinity = time.Duration(hours) * time.Hour
+		return sp
+	}
+	// What it takes to add a chain that draws from 3 slots.
+	newSlotChain := 1 + len(rules.SlotChain(rules.Endpoints, 3).Rules)
+	hundred := make([]int, 100)
+	for i := range hundred {
+		hundred[i] = i + 1
+	}
 	tests := map[string]struct {
 		before, after *rules.ServicePort
 		want          syncer.Counts
@@ -61,6 +82,27 @@ func TestOperationCounts(t *testing.T) {
 		"endpoint added of IPv6":               {remote(rules.IPv6, 1, 2, 3, 4, 5, 6, 7, 8, 9), remote(rules.IPv6, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10), syncer.Counts{Elements: 1}},
 		"back to an earlier capacity's chain":  {remote(v4, 1, 2, 3, 4), remote(v4, 1), syncer.Counts{Elements: 5, Verdicts: 2, Objects: 2}},
 		"all endpoints replaced, one capacity": {remote(v4, 1, 2, 3), remote(v4, 4, 5, 6), syncer.Counts{Elements: 6}},
+
+		"NodePort, endpoint added":                       {everywhere(0, 1, 2, 3, 4, 5, 6, 7, 8, 9), everywhere(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10), syncer.Counts{Elements: 2}},
+		"NodePort, endpoint removed":                     {everywhere(0, 1, 2, 3), everywhere(0, 1, 3), syncer.Counts{Elements: 2}},
+		"NodePort, endpoint replaced":                    {everywhere(0, 1, 2, 3), everywhere(0, 1, 3, 4), syncer.Counts{Elements: 4}},
+		"NodePort, last endpoint":                        {everywhere(0, 1), everywhere(0), syncer.Counts{Elements: 3 + 4, Verdicts: 2}},
+		"NodePort comes":                                 {remote(v4, 1, 2, 3), everywhere(0, 1, 2, 3), syncer.Counts{Elements: 3 + 2, Verdicts: 1, Objects: newSlotChain}},
+		"NodePort goes":                                  {everywhere(0, 1, 2, 3), remote(v4, 1, 2, 3), syncer.Counts{Elements: 3 + 2, Verdicts: 1}},
+		"five frontends and 100 endpoints, one added":    {everywhere(3, hundred...), everywhere(3, append([]int{101}, hundred...)...), syncer.Counts{Elements: 5}},
+		"five frontends and 100 endpoints, one removed":  {everywhere(3, hundred...), everywhere(3, hundred[:99]...), syncer.Counts{Elements: 5}},
+		"five frontends and 100 endpoints, one replaced": {everywhere(3, hundred...), everywhere(3, append([]int{101}, hundred[1:]...)...), syncer.Counts{Elements: 5 * 2}},
+
+		"affinity, endpoint added":    {sticky(1, 1, 2, 3, 4, 5, 6, 7, 8, 9), sticky(1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10), syncer.Counts{Elements: 3, Verdicts: 3, Objects: 4}},
+		"affinity, endpoint removed":  {sticky(1, 1, 2, 3), sticky(1, 1, 3), syncer.Counts{Elements: 3, Verdicts: 3, Objects: 2}},
+		"affinity, endpoint replaced": {sticky(1, 1, 2, 3), sticky(1, 1, 3, 4), syncer.Counts{Elements: 6, Verdicts: 6, Objects: 4 + 2}},
+		"affinity, timeout changed":   {sticky(1, 1, 2, 3), sticky(2, 1, 2, 3), syncer.Counts{Objects: 3 * 4}},
+		"affinity, nothing":           {sticky(1, 1, 2, 3), sticky(1, 3, 2, 1), syncer.Counts{}},
+		"affinity on":                 {everywhere(1, 1, 2, 3), sticky(1, 1, 2, 3), syncer.Counts{Elements: 3 * (2*3 + 2), Verdicts: 3 * (3 + 2), Objects: 1 + 3*4 + 2*newSlotChain}},
+		"affinity off":                {sticky(1, 1, 2, 3), everywhere(1, 1, 2, 3), syncer.Counts{Elements: 3 * (2*3 + 2), Verdicts: 3 * (3 + 2), Objects: 1 + 3*2 + 2*newSlotChain}},
+		"affinity, new Service":       {nil, sticky(1, 1, 2, 3), syncer.Counts{Elements: 3 * (3 + 2), Verdicts: 3 * (3 + 1), Objects: 1 + 3*4 + 2*newSlotChain}},
+		"affinity, deleted Service":   {sticky(1, 1, 2, 3), nil, syncer.Counts{Elements: 3 * (3 + 2), Verdicts: 3 * (3 + 1), Objects: 1 + 3*2}},
+		"affinity, last endpoint":     {sticky(1, 1), sticky(1), syncer.Counts{Elements: 3*(1+1) + 2 + 3, Verdicts: 3 * 2, Objects: 1 + 2}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -79,10 +121,57 @@ func TestOperationCounts(t *testing.T) {
 			if res.Counts != test.want {
 				t.Errorf("got %+v, want %+v", res.Counts, test.want)
 			}
-			if wantBatches := min(1, test.want.Elements); res.Batches != wantBatches {
+			if wantBatches := min(1, test.want.Elements+test.want.Objects); res.Batches != wantBatches {
 				t.Errorf("%d batches, want %d", res.Batches, wantBatches)
 			}
 			checkMemory(t, memory, s)
+		})
+	}
+}
+
+// TestNodeOperationCounts says what changes of the node cost, with a Service that has a
+// NodePort.
+func TestNodeOperationCounts(t *testing.T) {
+	node := func(addrs []int, cidrs ...string) rules.Node {
+		n := rules.Node{Family: rules.IPv4}
+		for _, a := range addrs {
+			n.NodePortIPs = append(n.NodePortIPs, addrPort(rules.IPv4, 1, a, 1).Addr())
+		}
+		for _, c := range cidrs {
+			n.ServiceCIDRs = append(n.ServiceCIDRs, netip.MustParsePrefix(c))
+		}
+		return n
+	}
+	tests := map[string]struct {
+		before, after rules.Node
+		elements      int
+	}{
+		"nothing":                        {node([]int{1, 2}, "10.96.0.0/16"), node([]int{2, 1, 1}, "10.96.0.0/16", "10.96.1.0/24"), 0},
+		"an address comes":               {node([]int{1}, "10.96.0.0/16"), node([]int{1, 2}, "10.96.0.0/16"), 1},
+		"an address goes":                {node([]int{1, 2}), node([]int{1}), 1},
+		"an address changes":             {node([]int{1}), node([]int{2}), 2},
+		"all of two addresses go":        {node([]int{1, 2}), node(nil), 2},
+		"a ServiceCIDR comes":            {node([]int{1}, "10.96.0.0/16"), node([]int{1}, "10.96.0.0/16", "10.97.0.0/16"), 1},
+		"a ServiceCIDR goes":             {node([]int{1}, "10.96.0.0/16", "10.97.0.0/16"), node([]int{1}, "10.97.0.0/16"), 1},
+		"a ServiceCIDR around the first": {node(nil, "10.96.0.0/16"), node(nil, "10.96.0.0/16", "10.96.0.0/15"), 2},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			memory := &syncer.Memory{}
+			s := newSyncer(t, memory, rules.Config{})
+			sp := service(1, rules.IPv4, 1, 2, 3)
+			sp.Frontends = append(sp.Frontends, rules.Frontend{Kind: rules.NodePort, Addr: nodePort(rules.IPv4, 30_080)})
+			var res syncer.Result
+			for _, n := range []rules.Node{test.before, test.after} {
+				if err := s.SetNode(n); err != nil {
+					t.Fatal(err)
+				}
+				res = mustSync(t, s, set(sp))
+				checkMemory(t, memory, s)
+			}
+			if want := (syncer.Counts{Elements: test.elements}); res.Counts != want || res.Batches != min(1, test.elements) || res.Full {
+				t.Errorf("got %+v, want %+v", res, want)
+			}
 		})
 	}
 }
@@ -120,102 +209,6 @@ func TestAddressMovesBetweenServices(t *testing.T) {
 		mustSync(t, s, append(gone(owner), set(heir)...))
 		checkMemory(t, memory, s)
 	}
-}
-
-// TestRandomChanges applies random changes, with faults, and compares the kernel
-// with what is wanted after each that succeeded.
-func TestRandomChanges(t *testing.T) {
-	for seed := range uint64(20) {
-		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
-			random := rand.New(rand.NewPCG(seed, 0))
-			memory := &syncer.Memory{}
-			faulty := synctest.NewKernel(memory)
-			s := newSyncer(t, faulty, rules.Config{})
-			for range 200 {
-				if random.IntN(4) == 0 {
-					faulty.Inject([]synctest.Fault{synctest.LoseBatch, synctest.LoseAnswer}[random.IntN(2)])
-				}
-				var changes []syncer.Change
-				for range random.IntN(4) {
-					sp := randomService(random)
-					if changes = append(changes, set(sp)...); random.IntN(4) == 0 {
-						changes = append(changes, gone(sp)...)
-					}
-				}
-				_, err := s.Sync(t.Context(), changes)
-				for err != nil {
-					_, err = s.Sync(t.Context(), nil)
-				}
-				checkMemory(t, memory, s)
-			}
-		})
-	}
-}
-
-func randomService(random *rand.Rand) *rules.ServicePort {
-	f := rules.Families()[random.IntN(2)]
-	endpoints := random.Perm(12)[:random.IntN(12)]
-	sp := service(random.IntN(8), f, endpoints...)
-	for i := range sp.Endpoints {
-		sp.Endpoints[i].Weight = uint16(random.IntN(4))
-	}
-	return sp
-}
-
-// TestKernelEqualsWanted runs random changes against the real kernel, then compares
-// its listing with the wanted ruleset.
-func TestKernelEqualsWanted(t *testing.T) {
-	random := rand.New(rand.NewPCG(7, 7))
-	ns := nstest.New(t)
-	s := newSyncer(t, newNetlink(t, ns), rules.Config{MasqueradeAll: true})
-	for range 300 {
-		mustSync(t, s, set(randomService(random)))
-	}
-	// Chains stay until the next resync once they were used.
-	if _, err := s.Resync(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
-	checkListing(t, ns, s)
-}
-
-// checkListing compares what the kernel lists with what is wanted.
-func checkListing(t *testing.T, ns *nstest.NS, s *syncer.Syncer) {
-	t.Helper()
-	if diff := cmp.Diff(wantedListing(t, s), ns.Listing(t)); diff != "" {
-		t.Fatalf("the kernel (+) does not list what is wanted (-):\n%s", diff)
-	}
-}
-
-// wantedListing returns the listing of what is wanted. That nft lists a ruleset as
-// WriteJSON prints it is tested where that is made.
-func wantedListing(t *testing.T, s *syncer.Syncer) []string {
-	t.Helper()
-	var text strings.Builder
-	if err := s.Wanted().WriteJSON(&text); err != nil {
-		t.Fatal(err)
-	}
-	return nstest.Normalize(t, []byte(text.String()))
-}
-
-// TestBatchTextLoads replays what is printed of each batch with the real nft, which
-// must lead to the same ruleset.
-func TestBatchTextLoads(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2))
-	faulty := synctest.NewKernel(&syncer.Memory{})
-	s := newSyncer(t, faulty, rules.Config{MasqueradeAll: true})
-	ns := nstest.New(t)
-	for range 10 { // nft sends all in one message, which may not be large without root
-		mustSync(t, s, set(randomService(random)))
-	}
-	if _, err := s.Resync(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
-	var all strings.Builder
-	for _, b := range faulty.Applied() {
-		all.WriteString(b.String())
-	}
-	ns.MustNFT(t, all.String(), "-f", "-")
-	checkListing(t, ns, s)
 }
 
 // TestStart begins with whatever a kernel may hold, and ends with what is wanted.
@@ -285,4 +278,117 @@ func TestRestartKeepsBaseChains(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestRestartKeepsClients: what maps of clients remember outlives a restart if the map is
+// wanted, and goes if it is not.
+func TestRestartKeepsClients(t *testing.T) {
+	kernels(t, func(t *testing.T, k syncer.Kernel) {
+		var services []*rules.ServicePort
+		kept := map[string]bool{}
+		for i, f := range rules.Families() {
+			sp := service(i, f, 1, 2, 3)
+			sp.ExternalLocal, sp.LocalEndpoints, sp.Affinity = true, sp.Endpoints[1:2], time.Hour
+			sp.Frontends = append(sp.Frontends, rules.Frontend{Kind: rules.NodePort, Addr: nodePort(f, 30_080)})
+			services = append(services, sp)
+			c, err := rules.Compile(rules.Config{}, *sp, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range c.OwnSets() {
+				kept[s.Name] = true
+			}
+		}
+		old := service(3, rules.IPv4, 1)
+		old.Affinity = time.Hour
+		mustSync(t, newSyncer(t, k, rules.Config{}), append(set(services...), set(old)...))
+
+		recorder := synctest.NewKernel(k)
+		res := mustSync(t, newSyncer(t, recorder, rules.Config{}), set(services...))
+		if res.Batches != 1 || !res.Full || len(kept) != 4 {
+			t.Errorf("result %+v, %d maps", res, len(kept))
+		}
+		deleted := 0
+		for _, op := range recorder.Applied()[0].Ops() {
+			switch op.Verb {
+			case syncer.FlushSet, syncer.DeleteSet:
+				if kept[op.Name] {
+					t.Errorf("it is flushed or deleted: %s", op.Name)
+				}
+				if strings.HasPrefix(op.Name, "affinity-") && op.Name != "affinity-endpoints" && op.Verb == syncer.DeleteSet {
+					deleted++
+				}
+			default:
+			}
+		}
+		if deleted != 1 {
+			t.Errorf("%d maps of clients were deleted, of one Service that is gone", deleted)
+		}
+		if len(res.Affinity) != len(kept) {
+			t.Errorf("%d of %d maps are to be swept", len(res.Affinity), len(kept))
+		}
+		for _, table := range res.Affinity {
+			if !table.Stale || !kept[table.Map] {
+				t.Errorf("%+v", table)
+			}
+		}
+	})
+}
+
+// TestAffinityTables says which tables of clients a sync reports, and whether some may
+// have to be forgotten.
+func TestAffinityTables(t *testing.T) {
+	sticky := func(endpoints ...int) []syncer.Change {
+		sp := remote(rules.IPv4, endpoints...)
+		sp.Affinity = time.Hour
+		return set(sp)
+	}
+	type step struct {
+		changes []syncer.Change
+		want    string // the endpoints in use, "stale" if some have gone
+	}
+	tests := map[string]struct {
+		steps []step
+		full  string // what a full write reports then
+	}{
+		"the first endpoints":          {[]step{{sticky(1, 2), "1 2"}}, "1 2 stale"},
+		"an endpoint comes":            {[]step{{sticky(1, 2), "1 2"}, {sticky(1, 2, 3), "1 2 3"}}, "1 2 3 stale"},
+		"an endpoint goes":             {[]step{{sticky(1, 2), "1 2"}, {sticky(2), "2 stale"}}, "2 stale"},
+		"an endpoint is replaced":      {[]step{{sticky(1, 2), "1 2"}, {sticky(2, 3), "2 3 stale"}}, "2 3 stale"},
+		"an endpoint goes and is back": {[]step{{sticky(1, 2), "1 2"}, {sticky(2), "2 stale"}, {sticky(1, 2), "1 2"}}, "1 2 stale"},
+		"nothing":                      {[]step{{sticky(1, 2), "1 2"}, {sticky(2, 1), ""}}, "1 2 stale"},
+		"the last endpoint goes":       {[]step{{sticky(1), "1"}, {sticky(), ""}}, ""},
+		"affinity goes":                {[]step{{sticky(1), "1"}, {set(remote(rules.IPv4, 1)), ""}}, ""},
+		"affinity comes":               {[]step{{set(remote(rules.IPv4, 1)), ""}, {sticky(1), "1"}}, "1 stale"},
+		"the Service goes":             {[]step{{sticky(1), "1"}, {gone(remote(rules.IPv4)), ""}}, ""},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := newSyncer(t, &syncer.Memory{}, rules.Config{})
+			mustSync(t, s, nil)
+			for i, step := range test.steps {
+				if got := tableText(mustSync(t, s, step.changes).Affinity); got != step.want {
+					t.Errorf("step %d: %q, want %q", i, got, step.want)
+				}
+			}
+			// Nobody knows what happened before a full write.
+			res, err := s.Resync(t.Context(), nil)
+			if got := tableText(res.Affinity); err != nil || got != test.full {
+				t.Errorf("a full write: %q, want %q, error %v", got, test.full, err)
+			}
+		})
+	}
+}
+
+func tableText(tables []rules.AffinityTable) string {
+	var words []string
+	for _, table := range tables {
+		for _, e := range table.Endpoints {
+			words = append(words, strconv.Itoa(int(e.Addr().AsSlice()[3])))
+		}
+		if table.Stale {
+			words = append(words, "stale")
+		}
+	}
+	return strings.Join(words, " ")
 }

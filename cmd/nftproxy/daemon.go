@@ -6,7 +6,10 @@ import (
 	"io"
 	"net/netip"
 
+	"github.com/spf13/pflag"
 	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/utils/clock"
 
 	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/proxier"
@@ -17,6 +20,7 @@ import (
 // daemon is what `run` runs.
 type daemon struct {
 	settings *settings
+	flags    *pflag.FlagSet // of the command
 	dryRun   bool
 	takeOver bool      // remove what kube-proxy left
 	stdout   io.Writer // for the batches of a dry run
@@ -28,22 +32,28 @@ func (d *daemon) run(ctx context.Context, cfg *config.Config, log *zap.Logger) e
 	if err != nil {
 		return err
 	}
-	source, _, err := d.settings.source(cfg, node, log)
+	opts := options(cfg, enabledFamilies(), log)
+	reports := newReports(cfg, opts.Rules.Families, log)
+	source, client, err := d.settings.source(cfg, node, log)
 	if err != nil {
 		return err
 	}
-	opts := options(cfg, enabledFamilies(), log)
+	opts.Observers = reports.observers(client, node)
 	kernel, err := openKernel(ctx, opts.Rules, d.dryRun, d.stdout)
 	if err != nil {
 		return err
 	}
-	if d.dryRun {
-		return runProxier(ctx, source, kernel, opts)
+	group, ctx := errgroup.WithContext(ctx)
+	if !d.dryRun {
+		addKernelWork(&opts)
+		take := newTakeOver(d.takeOver, &opts)
+		group.Go(func() error { take.run(ctx); return nil })
 	}
-	addKernelWork(&opts)
-	return newTakeOver(d.takeOver, log).beside(ctx, &opts, func(ctx context.Context) error {
-		return runProxier(ctx, source, kernel, opts)
+	group.Go(func() error { return reports.run(ctx, d.flags) })
+	group.Go(func() error {
+		return runProxier(ctx, source, reports.metrics.Kernel(kernel, clock.RealClock{}), opts)
 	})
+	return group.Wait() //nolint:wrapcheck // each part says it all
 }
 
 // openKernel opens the kernel and probes it, or for a dry run makes a model of one
@@ -72,6 +82,13 @@ func addKernelWork(opts *proxier.Options) {
 	opts.Affinity = syncer.NewAffinity(0, report("session affinity"))
 	opts.WatchAddresses = func(ctx context.Context, changed func([]netip.Addr)) error {
 		return syncer.NewAddresses(0, changed, report("addresses of this node")).Run(ctx)
+	}
+	opts.WatchForeign = func(ctx context.Context, changed func(string)) error {
+		return syncer.NewMonitor(0,
+			func(c syncer.ForeignChange) { changed(c.String()) },
+			func() { changed("unknown: notifications of the kernel were lost") },
+			report("notifications of nftables"),
+		).Run(ctx)
 	}
 }
 

@@ -50,7 +50,7 @@ changes it goes on with the new configuration, as if it had been started again.`
 				return initialize(cmd.Context())
 			}
 			for cfg != nil && err == nil { // again with each new configuration
-				d := &daemon{settings: &s, dryRun: dryRun, takeOver: takeOver, stdout: cmd.OutOrStdout()}
+				d := &daemon{settings: &s, flags: cmd.Flags(), dryRun: dryRun, takeOver: takeOver, stdout: cmd.OutOrStdout()}
 				cfg, err = runOnce(cmd.Context(), d, cfg)
 			}
 			return err
@@ -104,11 +104,11 @@ func runOnce(ctx context.Context, d *daemon, cfg *config.Config) (*config.Config
 		changed, err := d.settings.flags.Watch(groupCtx, cfg, func(err error) {
 			log.Error("the configuration file was changed and cannot be used; the last good one stays", zap.Error(err))
 		})
-		switch {
-		case groupCtx.Err() != nil:
-			return nil
-		case err != nil:
+		if err != nil && groupCtx.Err() == nil {
 			return fmt.Errorf("watch the configuration file: %w", err)
+		}
+		if changed == nil { // the daemon ends for another reason
+			return nil
 		}
 		log.Info("the configuration was changed")
 		next = changed

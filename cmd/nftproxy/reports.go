@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	"github.com/spf13/pflag"
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/proxier"
+	"github.com/nftproxy/nftproxy/proxier/events"
+	"github.com/nftproxy/nftproxy/proxier/healthcheck"
+	"github.com/nftproxy/nftproxy/proxier/httpserver"
+	"github.com/nftproxy/nftproxy/proxier/metrics"
+	"github.com/nftproxy/nftproxy/proxier/zpages"
+	"github.com/nftproxy/nftproxy/rules"
+)
+
+// reports is how the daemon tells others how it does: metrics, health and Events.
+type reports struct {
+	cfg     *config.Config
+	log     *zap.Logger
+	started time.Time
+	metrics *metrics.Metrics
+	health  *healthcheck.ProxyHealth
+	events  *events.Recorder // nil without an API server
+}
+
+// newReports comes before the client of the API server is made, whose requests are
+// counted too.
+func newReports(cfg *config.Config, families []rules.Family, log *zap.Logger) *reports {
+	m := metrics.New(families, metrics.ReadBuildInfo(versionString()))
+	m.RegisterRESTClient()
+	return &reports{
+		cfg: cfg, log: log, started: time.Now(), metrics: m,
+		health: healthcheck.NewProxyHealth(healthcheck.ProxyOptions{
+			Families: families, Timeout: 2 * cfg.SyncPeriod,
+			OnHealthz: m.HealthzAnswered, OnLivez: m.LivezAnswered,
+		}),
+	}
+}
+
+// observers returns what the proxier tells. client is nil without an API server.
+func (r *reports) observers(client kubernetes.Interface, node string) proxier.Observers {
+	o := proxier.Observers{Metrics: r.metrics, Health: r.health}
+	if client == nil {
+		r.health.SetNode(&healthcheck.Node{}) // until manifests say otherwise
+	} else {
+		r.events = events.NewRecorder(client.EventsV1(), node, r.log, nil)
+		r.events.Record(events.Event{
+			Regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: types.UID(node)},
+			Type:      events.Normal, Reason: "Starting", Action: "StartKubeProxy", Note: "nftproxy " + versionString() + " starts",
+		})
+		o.Events = r.events
+	}
+	o.ServiceHealth = healthcheck.NewServiceHealth(healthcheck.ServiceOptions{
+		Healthy: r.health.Healthy, OnListenError: r.listenFailed, Log: r.log,
+	})
+	return o
+}
+
+// listenFailed tells that the health-check port of a Service cannot be opened.
+func (r *reports) listenFailed(service types.NamespacedName, addr netip.AddrPort, err error) {
+	r.log.Error("a health-check port cannot be opened; it is tried again",
+		zap.Stringer("service", service), zap.Stringer("address", addr), zap.Error(err))
+	if r.events == nil {
+		return
+	}
+	r.events.Record(events.Event{
+		Regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: service.Namespace, Name: service.Name},
+		Type:      events.Warning, Reason: "FailedToStartServiceHealthcheck", Action: "Listen", Note: err.Error(),
+	})
+}
+
+// run serves health and metrics, and writes Events, until the context is done.
+func (r *reports) run(ctx context.Context, flags *pflag.FlagSet) error {
+	group, ctx := errgroup.WithContext(ctx)
+	if r.events != nil {
+		group.Go(func() error { return r.events.Run(ctx) })
+	}
+	servers := []httpserver.Server{{
+		Name: "metrics", Addr: r.cfg.MetricsAddress.String(),
+		Handler: zpages.Handler(zpages.Options{
+			Component: "nftproxy", Version: versionString(), Started: r.started, Metrics: r.metrics.Handler(),
+			Config: func() any { return r.cfg.Object }, Flags: flags, Profiling: r.cfg.Profiling,
+		}),
+	}}
+	if r.cfg.HealthzAddress.IsValid() {
+		servers = append(servers, httpserver.Server{
+			Name: "healthz", Addr: r.cfg.HealthzAddress.String(), Handler: r.health.Handler(),
+		})
+	}
+	for _, server := range servers {
+		server.HardFail, server.Log = r.cfg.BindHardFail, r.log
+		group.Go(func() error { return server.Run(ctx) })
+	}
+	return group.Wait() //nolint:wrapcheck // each part says it all
+}
