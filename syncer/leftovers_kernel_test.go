@@ -209,6 +209,7 @@ func TestKeepLeftovers(t *testing.T) {
 			iptables(t, ns, string(listing)+string(drop), "iptables-nft-restore")
 			want := []string{
 				"iptables: ip nat, chain KUBE-MARK-MASQ, which rules of others use",
+				"iptables: ip nat, chain KUBE-POSTROUTING, which rules of others use",
 				"iptables: ip nat, chain KUBE-SEP-5HFOKFY52EFMO37V, which rules of others use",
 				"iptables: ip nat, chain KUBE-SVC-MO7EUACJY2VOX55W, which rules of others use",
 				"iptables: ip filter, chain KUBE-FORWARD, without which the policy DROP would end connections",

@@ -45,19 +45,17 @@ func (d *daemon) run(ctx context.Context, cfg *config.Config, log *zap.Logger) e
 	if err != nil {
 		return err
 	}
-	proxy := func(ctx context.Context) error {
-		return runProxier(ctx, source, batchLog{reports.metrics.Kernel(kernel, clock.RealClock{}), log}, opts)
-	}
-	run := proxy
+	group, ctx := errgroup.WithContext(ctx)
 	if !d.dryRun {
 		setUpNode(cfg, log)
 		addKernelWork(&opts)
-		takeOver := newTakeOver(d.takeOver, log)
-		run = func(ctx context.Context) error { return takeOver.beside(ctx, &opts, proxy) }
+		take := newTakeOver(d.takeOver, &opts)
+		group.Go(func() error { take.run(ctx); return nil })
 	}
-	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return reports.run(ctx, d.flags) })
-	group.Go(func() error { return run(ctx) })
+	group.Go(func() error {
+		return runProxier(ctx, source, batchLog{reports.metrics.Kernel(kernel, clock.RealClock{}), log}, opts)
+	})
 	return group.Wait() //nolint:wrapcheck // each part says it all
 }
 

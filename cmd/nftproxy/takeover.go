@@ -37,16 +37,12 @@ type takeOver struct {
 	synced chan struct{} // closed after the first sync that succeeded
 }
 
-func newTakeOver(remove bool, log *zap.Logger) *takeOver {
-	t := &takeOver{remove: remove, find: syncer.FindLeftovers, log: log, synced: make(chan struct{})}
+// newTakeOver returns a takeOver that learns of syncs through the options of a proxier.
+func newTakeOver(remove bool, opts *proxier.Options) *takeOver {
+	t := &takeOver{remove: remove, find: syncer.FindLeftovers, log: opts.Log, synced: make(chan struct{})}
 	if remove {
 		t.find = func(ctx context.Context) (syncer.Leftovers, error) { return syncer.RemoveLeftovers(ctx, true) }
 	}
-	return t
-}
-
-// beside does its work while run runs, and waits for both. The options are run's.
-func (t *takeOver) beside(ctx context.Context, opts *proxier.Options, run func(context.Context) error) error {
 	next := opts.OnSync
 	opts.OnSync = func(r proxier.Report) {
 		if r.Err == nil {
@@ -56,16 +52,11 @@ func (t *takeOver) beside(ctx context.Context, opts *proxier.Options, run func(c
 			next(r)
 		}
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	var work sync.WaitGroup
-	work.Go(func() { t.work(ctx) })
-	err := run(ctx)
-	cancel()
-	work.Wait()
-	return err
+	return t
 }
 
-func (t *takeOver) work(ctx context.Context) {
+// run ends when there is nothing more to do, and when the context is done.
+func (t *takeOver) run(ctx context.Context) {
 	select {
 	case <-ctx.Done():
 		return

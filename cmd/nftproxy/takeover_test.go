@@ -63,7 +63,8 @@ func TestTakeOverRounds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				core, logs := observer.New(zapcore.InfoLevel)
-				take := newTakeOver(test.remove, zap.New(core))
+				opts := proxier.Options{Log: zap.New(core)}
+				take := newTakeOver(test.remove, &opts)
 				begin := time.Now()
 				var at []time.Duration
 				take.find = func(context.Context) (syncer.Leftovers, error) {
@@ -73,15 +74,8 @@ func TestTakeOverRounds(t *testing.T) {
 					}
 					return syncer.Leftovers{}, nil
 				}
-				var opts proxier.Options
-				err := take.beside(t.Context(), &opts, func(context.Context) error {
-					opts.OnSync(proxier.Report{})
-					time.Sleep(24 * time.Hour)
-					return nil
-				})
-				if err != nil {
-					t.Error(err)
-				}
+				opts.OnSync(proxier.Report{})
+				take.run(t.Context())
 				if diff := cmp.Diff(test.at, at); diff != "" {
 					t.Errorf("searches (-want +got)\n%s", diff)
 				}
@@ -116,10 +110,9 @@ func lines(logs *observer.ObservedLogs) []string {
 	return all
 }
 
-// TestTakeOverWaits for a sync that succeeds, and ends with the proxier at any time.
-// The proxier's own reports go on.
+// TestTakeOverWaits for a sync that succeeds, and ends with the context at any time.
+// Reports go on to whom they went before.
 func TestTakeOverWaits(t *testing.T) {
-	ended := errors.New("ended")
 	tests := map[string]struct {
 		reports []proxier.Report
 		fails   bool // each search
@@ -133,7 +126,9 @@ func TestTakeOverWaits(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				take := newTakeOver(true, zap.NewNop())
+				reported := 0
+				opts := proxier.Options{Log: zap.NewNop(), OnSync: func(proxier.Report) { reported++ }}
+				take := newTakeOver(true, &opts)
 				found := false
 				take.find = func(context.Context) (syncer.Leftovers, error) {
 					found = true
@@ -142,17 +137,20 @@ func TestTakeOverWaits(t *testing.T) {
 					}
 					return syncer.Leftovers{}, nil
 				}
-				reported := 0
-				opts := proxier.Options{OnSync: func(proxier.Report) { reported++ }}
-				err := take.beside(t.Context(), &opts, func(context.Context) error {
-					for _, r := range test.reports {
-						opts.OnSync(r)
-					}
-					synctest.Wait()
-					return ended
-				})
-				if !errors.Is(err, ended) || found != test.found || reported != len(test.reports) {
-					t.Errorf("error %v, looked for: %t, %d reports", err, found, reported)
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan struct{})
+				go func() {
+					defer close(ended)
+					take.run(ctx)
+				}()
+				for _, r := range test.reports {
+					opts.OnSync(r)
+				}
+				synctest.Wait()
+				cancel()
+				<-ended
+				if found != test.found || reported != len(test.reports) {
+					t.Errorf("looked for: %t, %d reports", found, reported)
 				}
 			})
 		})
