@@ -74,7 +74,7 @@ K8S_VERSION := v1.37.2
 K8S_LDFLAGS := -s -w -X k8s.io/component-base/version.gitVersion=$(K8S_VERSION) \
   -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=37
 
-bin/kube-apiserver bin/kube-proxy bin/kubectl: e2e/go.mod
+bin/kube-apiserver bin/kube-controller-manager bin/kube-proxy bin/kubectl: e2e/go.mod
 	@echo "building $(@F) (takes about 4 minutes the first time)"
 	cd e2e && $(GO) build -ldflags '$(K8S_LDFLAGS)' -o ../$@ k8s.io/kubernetes/cmd/$(@F)
 	@touch $@
@@ -100,10 +100,10 @@ e2e-peer: root nft etcd build bin/kube-apiserver bin/kube-proxy ## run scenario 
 	cd e2e && $(E2E_CASES) E2E_PROXY=both $(E2E_TEST)
 
 .PHONY: e2e-api
-e2e-api: root nft etcd build bin/kube-apiserver bin/kubectl ## test against a real API server, then run scenario cases with it (as root)
+e2e-api: root nft etcd build bin/kube-apiserver bin/kube-controller-manager bin/kubectl ## test against a real API server, then run scenario cases with it (as root)
 	cd e2e && NFTPROXY_BIN=$(CURDIR)/bin/nftproxy KUBE_APISERVER_BIN=$(CURDIR)/bin/kube-apiserver \
-	  KUBECTL_BIN=$(CURDIR)/bin/kubectl \
-	  $(GO) test -count=1 $(RACE) -v -timeout 5m -run TestAPI .
+	  KUBE_CONTROLLER_MANAGER_BIN=$(CURDIR)/bin/kube-controller-manager KUBECTL_BIN=$(CURDIR)/bin/kubectl \
+	  $(GO) test -count=1 $(RACE) -v -timeout 15m -run '^Test(API|APIDeploy|ControlPlane)$$' .
 	cd e2e && $(E2E_CASES) E2E_DRIVER=api E2E_SHUFFLE=$$(date +%s) $(E2E_TEST)
 
 .PHONY: e2e-swap

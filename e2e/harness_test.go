@@ -137,10 +137,14 @@ func (c *cluster) serve(t *testing.T, port uint16, hosts ...string) {
 // startProxy starts the proxy on node1, perhaps with more flags.
 func (c *cluster) startProxy(t *testing.T, flags ...string) {
 	t.Helper()
+	kubeconfig, err := c.control.ProxyKubeconfig()
+	if err != nil {
+		t.Fatal(err)
+	}
 	proxy, err := process.Start(c.network.Host(testnet.Node1).Namespace, process.Config{
 		Path: c.proxyPath,
 		Args: append([]string{
-			"run", "--kubeconfig", c.control.Kubeconfig(),
+			"run", "--kubeconfig", kubeconfig,
 			"--hostname-override", testnet.Node1, "--cluster-cidr", clusterCIDRs,
 		}, flags...),
 		LogFile: filepath.Join(c.logs, "nftproxy.log"),

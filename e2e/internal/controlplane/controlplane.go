@@ -60,14 +60,16 @@ type ControlPlane struct {
 	options   Options
 	ca        []byte
 	token     string
+	proxy     string // the token of a proxy
 	etcd      *process.Process
 	apiServer *process.Process // nil while stopped
+	manager   *process.Process // nil unless started
 }
 
 // Start starts etcd and the API server in a namespace and waits until they
 // serve. The caller stops them.
 func Start(ctx context.Context, ns *namespace.Namespace, options Options) (*ControlPlane, error) {
-	c := &ControlPlane{ns: ns, options: options, token: rand.Text()}
+	c := &ControlPlane{ns: ns, options: options, token: rand.Text(), proxy: rand.Text()}
 	if err := c.writeFiles(); err != nil {
 		return nil, err
 	}
@@ -80,17 +82,23 @@ func Start(ctx context.Context, ns *namespace.Namespace, options Options) (*Cont
 	return c, nil
 }
 
-// Stop ends both programs and waits for them.
+// Stop ends all programs and waits for them.
 func (c *ControlPlane) Stop(ctx context.Context) error {
-	err := c.CrashAPIServer()
+	var err error
+	if c.manager != nil {
+		err = c.manager.Kill()
+		c.manager = nil
+	}
+	return errors.Join(err, c.CrashAPIServer(), c.stopEtcd(ctx))
+}
+
+func (c *ControlPlane) stopEtcd(ctx context.Context) error {
 	if c.etcd == nil {
-		return err
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, stopLimit)
 	defer cancel()
-	if _, stopErr := c.etcd.Stop(ctx); stopErr != nil {
-		err = errors.Join(err, stopErr)
-	}
+	_, err := c.etcd.Stop(ctx)
 	c.etcd = nil
 	return err
 }
@@ -148,10 +156,10 @@ func (c *ControlPlane) Kubeconfig() string {
 	return filepath.Join(c.options.Dir, "kubeconfig")
 }
 
-// Tail returns the last lines of both programs' output.
+// Tail returns the last lines of the programs' output.
 func (c *ControlPlane) Tail(lines int) string {
 	var out strings.Builder
-	for _, p := range []*process.Process{c.etcd, c.apiServer} {
+	for _, p := range []*process.Process{c.etcd, c.apiServer, c.manager} {
 		if p != nil {
 			fmt.Fprintf(&out, "%s (%s):\n%s\n", p.Name(), p.State(), p.Tail(lines))
 		}
@@ -171,18 +179,20 @@ func (c *ControlPlane) writeFiles() error {
 	if err != nil {
 		return err
 	}
-	tokens := c.token + ",admin,admin,system:masters\n"
+	tokens := c.token + ",admin,admin,system:masters\n" + c.proxy + ",system:kube-proxy,proxy\n"
 	if err := writeFiles(c.options.Dir, map[string][]byte{tokenFile: []byte(tokens)}); err != nil {
 		return err
 	}
+	return c.writeKubeconfig(c.Kubeconfig(), c.address(), c.token)
+}
+
+func (c *ControlPlane) writeKubeconfig(path, server, token string) error {
 	config := clientcmdapi.NewConfig()
-	config.Clusters["e2e"] = &clientcmdapi.Cluster{
-		Server: "https://" + c.address(), CertificateAuthorityData: c.ca,
-	}
-	config.AuthInfos["admin"] = &clientcmdapi.AuthInfo{Token: c.token}
-	config.Contexts["e2e"] = &clientcmdapi.Context{Cluster: "e2e", AuthInfo: "admin"}
+	config.Clusters["e2e"] = &clientcmdapi.Cluster{Server: "https://" + server, CertificateAuthorityData: c.ca}
+	config.AuthInfos["e2e"] = &clientcmdapi.AuthInfo{Token: token}
+	config.Contexts["e2e"] = &clientcmdapi.Context{Cluster: "e2e", AuthInfo: "e2e"}
 	config.CurrentContext = "e2e"
-	if err := clientcmd.WriteToFile(*config, c.Kubeconfig()); err != nil {
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
 		return fmt.Errorf("write the kubeconfig: %w", err)
 	}
 	return nil
@@ -192,7 +202,7 @@ func (c *ControlPlane) startEtcd(ctx context.Context) error {
 	etcd, err := process.Start(c.ns, process.Config{
 		Path: c.options.Etcd,
 		Args: []string{
-			"--data-dir=" + filepath.Join(c.options.Dir, "etcd"),
+			"--data-dir=" + c.etcdData(),
 			"--listen-client-urls=" + etcdURL,
 			"--advertise-client-urls=" + etcdURL,
 			"--listen-peer-urls=" + etcdPeerURL,
