@@ -6,6 +6,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -31,7 +32,7 @@ func run(args []string, stdout io.Writer) error {
 		return err //nolint:wrapcheck // says it all
 	}
 	if *tag == "" || *out == "" {
-		return fmt.Errorf("give -tag and -out")
+		return errors.New("give -tag and -out")
 	}
 	options := image.Options{Version: *tag, Programs: map[string]string{}}
 	for _, arg := range flags.Args() {
