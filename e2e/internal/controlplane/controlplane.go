@@ -230,7 +230,9 @@ func (c *ControlPlane) apiServerArgs() []string {
 		"--tls-private-key-file=" + file(servingKeyFile),
 		"--token-auth-file=" + file(tokenFile),
 		"--authorization-mode=RBAC",
-		"--allow-privileged=true", // as kubeadm has it
+		// As kubeadm has them.
+		"--allow-privileged=true",
+		"--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname",
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file=" + file(accountKeyFile),
 		"--service-account-signing-key-file=" + file(accountKeyFile),
