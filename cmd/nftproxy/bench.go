@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"github.com/vishvananda/netlink"
 
 	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/bench"
 	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/config"
@@ -33,11 +34,12 @@ outside of that is touched. As root that is all; for another user it is a user n
 too, where the kernel bounds a batch by the sysctls net.core.wmem_max and rmem_max, so
 that large first syncs take more batches.`,
 		Example: `  nftproxy bench update --services 10000
-  nftproxy bench scale --report report/`,
+  nftproxy bench scale --report report/
+  sudo nftproxy bench compare --peer 'kube-proxy --config {config}'`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBenchUpdateCommand(), newBenchScaleCommand())
+	cmd.AddCommand(newBenchUpdateCommand(), newBenchScaleCommand(), newBenchCompareCommand())
 	return cmd
 }
 
@@ -139,9 +141,9 @@ func (s *benchStream) check() ([]bench.Kind, error) {
 	return mix, nil
 }
 
-// inSandbox calls inside in a private namespace that has the node's address: runs this
-// command with the same flags there if this process is not in one.
-func inSandbox(cmd *cobra.Command, inside func(ctx context.Context) error) error {
+// inSandbox calls inside in a private namespace whose loopback interface has the node's
+// address: it runs this command with the same flags there if this process is not in one.
+func inSandbox(cmd *cobra.Command, inside func(ctx context.Context, lo netlink.Link) error) error {
 	ctx := cmd.Context()
 	if !sandbox.Inside() {
 		err := sandbox.Launch(ctx, sameCommand(cmd), cmd.OutOrStdout(), cmd.ErrOrStderr())
@@ -150,14 +152,14 @@ func inSandbox(cmd *cobra.Command, inside func(ctx context.Context) error) error
 		}
 		return err //nolint:wrapcheck // says it all
 	}
-	lo, err := sandbox.Enter("nftproxy bench")
+	lo, err := sandbox.Enter("bench")
 	if err != nil {
 		return err //nolint:wrapcheck // says it all
 	}
 	if err := bench.AddNode(lo); err != nil {
 		return err //nolint:wrapcheck // says it all
 	}
-	return inside(ctx)
+	return inside(ctx, lo)
 }
 
 // sameCommand returns the arguments that the command was given.

@@ -43,8 +43,45 @@ func TestBenchScale(t *testing.T) {
 	}
 }
 
+// TestBenchCompare compares nftproxy with itself, from the API server to packets.
+func TestBenchCompare(t *testing.T) {
+	stdout, stderr, status := demoCommand(t, testCommand, nil, "bench", "compare", "--peer", "/proc/self/exe run --config={config}",
+		"--services", "5", "--shape", "realistic", "--changes", "4", "-o", "json")
+	if status != exitOK {
+		t.Fatalf("exit status %d, standard error:\n%s", status, stderr)
+	}
+	var r bench.CompareResult
+	if err := json.Unmarshal([]byte(stdout), &r); err != nil {
+		t.Fatal(err)
+	}
+	if r.Services != 5 || len(r.Proxies) != 2 || r.Proxies[0].Name != "nftproxy" || r.Proxies[1].Name != "exe nftables" {
+		t.Fatalf("%+v", r)
+	}
+	for _, p := range r.Proxies {
+		if p.NFTables.Count != 4 || p.Packet.Count != 4 || p.FirstSync <= 0 || p.RSS < 1<<20 {
+			t.Errorf("%s: %+v", p.Name, p)
+		}
+	}
+}
+
+// TestBenchCompareFails makes sure that the last words of a proxy that ends are heard.
+func TestBenchCompareFails(t *testing.T) {
+	stdout, stderr, status := demoCommand(t, testCommand, nil, "bench", "compare", "--only", "peer",
+		"--peer", "/proc/self/exe version {config}", "--services", "5")
+	if status != exitError || stdout != "" {
+		t.Errorf("exit status %d, standard output:\n%s", status, stdout)
+	}
+	for _, want := range []string{"measure exe nftables: the proxy has ended by itself", "unexpected argument"} {
+		if !strings.Contains(stderr, want) {
+			t.Errorf("standard error has no %q:\n%s", want, stderr)
+		}
+	}
+}
+
 func TestBenchUsage(t *testing.T) {
 	tests := map[string][]string{
+		"--peer":              {"compare", "--peer", "kube-proxy"},
+		"--only":              {"compare", "--peer", "true {config}", "--only", "other"},
 		"--sizes":             {"scale", "--sizes", "many"},
 		"1000001":             {"scale", "--sizes", "100,1000001"},
 		"unexpected argument": {"update", "now"},

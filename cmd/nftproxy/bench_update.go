@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/spf13/cobra"
+	"github.com/vishvananda/netlink"
 
 	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/bench"
 )
@@ -46,7 +47,7 @@ policy.`,
 		if err := output.check(); err != nil {
 			return err
 		}
-		return inSandbox(cmd, func(ctx context.Context) error {
+		return inSandbox(cmd, func(ctx context.Context, _ netlink.Link) error {
 			spec.Families = enabledFamilies() // those in here
 			result, err := bench.Update(ctx, bench.UpdateOptions{
 				Spec: spec, Changes: stream.changes, Mix: mix, Rate: stream.rate, Settle: true,

@@ -51,7 +51,37 @@
 //	changes.<kind>.operations_p50, operations_max, verdicts_p50, bytes_p50, bytes_max
 //	machine.version, go, kernel, cpu, cpus, load_average, user_namespace
 //
+// `bench scale -o json` prints a ScaleResult: the same for every size, in sizes.
+//
 // Bytes are an upper estimate, as syncer.Batch has it. A verdict is an element operation
 // that makes the kernel validate the whole table: these alone cost more in a larger
 // cluster.
+//
+// # Comparison
+//
+// `bench compare` knows proxies from outside alone, so that it is the same for all:
+//
+//	apiserver: the cluster, and the probe's Service with one of two endpoints
+//	    |  <- the event: the endpoint is replaced by the other one
+//	    v
+//	the proxy, a process in this namespace ----> kernel
+//	                                              |  <- the next generation of nftables
+//	probe: connects through the ClusterIP --------'  <- the new endpoint answers
+//
+// Each proxy runs in a process, a network namespace and with an API server of its own,
+// one after the other. Both get the same KubeProxyConfiguration, in which no time has to
+// pass between syncs. What is measured includes the way from the API server, and the
+// probe's pauses, of 0.1 ms or 2 % of the latency. The first sync is from the start of
+// the process to the first connection that is answered; the probe's Service is the last
+// in the order of names. Processor time is that of the process and of those that it has
+// started (/proc/PID/stat, in ticks of 10 ms); memory is as the process left it.
+//
+// `bench compare -o json` prints a CompareResult, whose names are stable:
+//
+//	services, endpoints, shape, seed, machine
+//	proxies[].name, command, services, endpoints, machine
+//	proxies[].first_sync_seconds, first_sync_cpu_seconds
+//	proxies[].cpu_seconds, rss_bytes
+//	proxies[].nftables.count, p50_us, p90_us, p99_us, max_us, all_us
+//	proxies[].packet.count, p50_us, p90_us, p99_us, max_us, all_us
 package bench

@@ -37,7 +37,7 @@ func clusterIPs(f rules.Family) netip.Prefix {
 	if f == rules.IPv4 {
 		return netip.MustParsePrefix("10.64.0.0/10")
 	}
-	return netip.MustParsePrefix("fd00:10:96::/108")
+	return netip.MustParsePrefix("fd00:10:96::/104")
 }
 
 // PodRanges are the addresses of the endpoints, as for --cluster-cidr.
@@ -54,9 +54,9 @@ func podAddrs(f rules.Family) netip.Prefix {
 
 func loadBalancerIPs(f rules.Family) netip.Prefix {
 	if f == rules.IPv4 {
-		return netip.MustParsePrefix("172.16.0.0/12")
+		return netip.MustParsePrefix("100.64.0.0/10")
 	}
-	return netip.MustParsePrefix("fd00:10:198::/108")
+	return netip.MustParsePrefix("fd00:10:198::/104")
 }
 
 // nth returns an address of a network, the first after its own for 0.

@@ -1,0 +1,179 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/nftproxy/nftproxy/rules"
+)
+
+const (
+	// probeTimeout is how long a connection may take.
+	probeTimeout = time.Second
+	// Between two connections the probe pauses for a share of the time that it has waited,
+	// so that it takes little processor time, and what it measures is at most this much
+	// too long.
+	probeShare = 50
+	probePause = 100 * time.Microsecond
+)
+
+// probe is a Service with two endpoints that answer, of which it has one at a time, and
+// the client that asks who does.
+type probe struct {
+	service   *corev1.Service
+	frontend  netip.AddrPort
+	endpoints [2]netip.AddrPort
+	listeners []net.Listener
+	servers   sync.WaitGroup
+}
+
+// newProbe makes a probe on an interface of a private namespace. The caller closes it.
+func newProbe(ctx context.Context, link netlink.Link) (*probe, error) {
+	ip := nth(clusterIPs(rules.IPv4), maxServices)
+	p := &probe{
+		service: &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "zz-probe", Name: "probe", UID: "00000000-0000-4000-b000-000000000000", CreationTimestamp: created(),
+			},
+			Spec: corev1.ServiceSpec{
+				Type: corev1.ServiceTypeClusterIP, ClusterIP: ip.String(), ClusterIPs: []string{ip.String()},
+				IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicySingleStack),
+				SessionAffinity:       corev1.ServiceAffinityNone,
+				InternalTrafficPolicy: ptr.To(corev1.ServiceInternalTrafficPolicyCluster),
+				Ports:                 service{}.ports(),
+			},
+		},
+		frontend: netip.AddrPortFrom(ip, servicePort),
+	}
+	if err := routeTo(link, clusterIPs(rules.IPv4)); err != nil {
+		return nil, err
+	}
+	for i := range p.endpoints {
+		p.endpoints[i] = netip.AddrPortFrom(nth(podAddrs(rules.IPv4), 2*maxEndpoints+i), endpointPort)
+		if err := p.listen(ctx, link, i); err != nil {
+			return nil, errors.Join(err, p.close())
+		}
+	}
+	return p, nil
+}
+
+// routeTo makes packets to a network leave, and come back, by an interface.
+func routeTo(link netlink.Link, network netip.Prefix) error {
+	err := netlink.RouteAdd(&netlink.Route{
+		LinkIndex: link.Attrs().Index, Scope: netlink.SCOPE_LINK, Src: net.ParseIP(nodeAddr),
+		Dst: &net.IPNet{IP: network.Addr().AsSlice(), Mask: net.CIDRMask(network.Bits(), network.Addr().BitLen())},
+	})
+	if err != nil {
+		return fmt.Errorf("add a route to %s: %w", network, err)
+	}
+	return nil
+}
+
+// listen starts an endpoint, which answers every connection with its number.
+func (p *probe) listen(ctx context.Context, link netlink.Link, i int) error {
+	if err := addAddr(link, p.endpoints[i].Addr()); err != nil {
+		return err
+	}
+	var listen net.ListenConfig
+	l, err := listen.Listen(ctx, "tcp", p.endpoints[i].String())
+	if err != nil {
+		return fmt.Errorf("start an endpoint: %w", err)
+	}
+	p.listeners = append(p.listeners, l)
+	p.servers.Go(func() { answer(l, byte(i)) })
+	return nil
+}
+
+// answer answers every connection with a byte, until the listener is closed.
+func answer(l net.Listener, b byte) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		_, _ = conn.Write([]byte{b}) // what the client misses, it asks again
+		_ = conn.Close()
+	}
+}
+
+func (p *probe) close() error {
+	var errs []error
+	for _, l := range p.listeners {
+		errs = append(errs, l.Close())
+	}
+	p.servers.Wait()
+	return errors.Join(errs...)
+}
+
+// slice returns the EndpointSlice in which the Service has one of its endpoints.
+func (p *probe) slice(i int) *discoveryv1.EndpointSlice {
+	return &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: p.service.Namespace, Name: "probe-0", UID: "00000000-0000-4000-b000-000000000001", CreationTimestamp: created(),
+			Labels: map[string]string{discoveryv1.LabelServiceName: p.service.Name},
+		},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: ptr.To(""), Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To[int32](endpointPort)}},
+		Endpoints: []discoveryv1.Endpoint{{
+			Addresses:  []string{p.endpoints[i].Addr().String()},
+			Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true), Serving: ptr.To(true), Terminating: ptr.To(false)},
+			NodeName:   ptr.To(NodeName),
+		}},
+	}
+}
+
+// ask connects to an address and returns the number of the endpoint that answers.
+func ask(ctx context.Context, to netip.AddrPort) (int, error) {
+	dialer := net.Dialer{Timeout: probeTimeout, KeepAlive: -1}
+	conn, err := dialer.DialContext(ctx, "tcp", to.String())
+	if err != nil {
+		return 0, err //nolint:wrapcheck // says what was dialled
+	}
+	defer func() { _ = conn.Close() }() // all that matters was read
+	if err := conn.SetDeadline(time.Now().Add(probeTimeout)); err != nil {
+		return 0, fmt.Errorf("bound a connection: %w", err)
+	}
+	var answer [1]byte
+	if _, err := io.ReadFull(conn, answer[:]); err != nil {
+		return 0, fmt.Errorf("read an answer: %w", err)
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0) // leaves no port in TIME_WAIT; without it there would be fewer ports
+	}
+	return int(answer[0]), nil
+}
+
+// await asks until an endpoint answers, and returns when it did. It gives up when check
+// returns an error, or after some time.
+func (p *probe) await(ctx context.Context, endpoint int, timeout time.Duration, check func() error) (time.Time, error) {
+	began := time.Now()
+	for {
+		answer, err := ask(ctx, p.frontend)
+		now := time.Now()
+		if err == nil && answer == endpoint {
+			return now, nil
+		}
+		if err := check(); err != nil {
+			return now, err
+		}
+		waited := now.Sub(began)
+		if waited > timeout {
+			return now, fmt.Errorf("no connection to %s was answered by the endpoint %s within %s", p.frontend, p.endpoints[endpoint], timeout)
+		}
+		if err := pause(ctx, now.Add(max(probePause, waited/probeShare))); err != nil {
+			return now, err
+		}
+	}
+}
