@@ -116,7 +116,7 @@ func (c *cluster) takeDown(t *testing.T) {
 
 // serve starts servers at a port of all addresses of the hosts, until the end
 // of the test.
-func (c *cluster) serve(t *testing.T, port uint16, hosts ...string) {
+func (c *cluster) serve(t *testing.T, port uint16, hosts ...string) { //nolint:unparam // a test says on which port
 	t.Helper()
 	for _, name := range hosts {
 		host := c.network.Host(name)
