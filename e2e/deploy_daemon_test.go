@@ -117,7 +117,7 @@ func (p *pod) checkNeeds(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), stopLimit)
 	defer cancel()
-	_, err := p.c.network.Host(testnet.Node1).Namespace.Command(ctx, "", "unshare", p.args("-all")...)
+	_, err := p.c.network.Host(testnet.Node1).Command(ctx, "", "unshare", p.args("-all")...)
 	if err == nil || !strings.Contains(err.Error(), "CAP_NET_ADMIN") {
 		t.Errorf("without capabilities: %v", err)
 	}
@@ -133,7 +133,7 @@ func (p *pod) waitProbe(t *testing.T, probe *corev1.Probe) {
 		}
 	}
 	host := p.c.network.Host(testnet.Node1)
-	client := &http.Client{Transport: &http.Transport{DialContext: host.Namespace.DialContext}}
+	client := &http.Client{Transport: &http.Transport{DialContext: host.DialContext}}
 	defer client.CloseIdleConnections()
 	url := fmt.Sprintf("http://%s:%d%s", host.IPv4, port, probe.HTTPGet.Path)
 	deadline := time.Now().Add(startSettle)

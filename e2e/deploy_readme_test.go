@@ -13,7 +13,7 @@ import (
 // kubectl runs kubectl where it reaches the API server, and returns what it prints.
 func (c *cluster) kubectl(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
-	out, err := c.network.Host(testnet.Control).Namespace.Command(t.Context(), stdin,
+	out, err := c.network.Host(testnet.Control).Command(t.Context(), stdin,
 		program(t, "KUBECTL_BIN"), append(c.kubectlFlags(), args...)...)
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +58,7 @@ func (c *cluster) runCommands(t *testing.T, block string) string {
 	// What differs from a user's shell: kubectl is the one built for this test.
 	script := fmt.Sprintf("cd ..\nkubectl() { '%s' --cache-dir '%s' \"$@\"; }\n%s",
 		program(t, "KUBECTL_BIN"), filepath.Join(c.logs, "kubectl-cache"), block)
-	out, err := c.network.Host(testnet.Control).Namespace.Command(t.Context(), "",
+	out, err := c.network.Host(testnet.Control).Command(t.Context(), "",
 		"env", "KUBECONFIG="+c.control.Kubeconfig(), "NODE="+testnet.Node1, "sh", "-euc", script)
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -28,10 +29,10 @@ func run(args []string, stdout io.Writer) error {
 	tag := flags.String("tag", "", "the image's `tag`, the version of the program")
 	out := flags.String("out", "", "the `file` to write")
 	if err := flags.Parse(args); err != nil {
-		return err //nolint:wrapcheck // says it all
+		return err
 	}
 	if *tag == "" || *out == "" {
-		return fmt.Errorf("give -tag and -out")
+		return errors.New("give -tag and -out")
 	}
 	options := image.Options{Version: *tag, Programs: map[string]string{}}
 	for _, arg := range flags.Args() {
