@@ -29,7 +29,7 @@ func run(args []string, stdout io.Writer) error {
 	tag := flags.String("tag", "", "the image's `tag`, the version of the program")
 	out := flags.String("out", "", "the `file` to write")
 	if err := flags.Parse(args); err != nil {
-		return err //nolint:wrapcheck // says it all
+		return err
 	}
 	if *tag == "" || *out == "" {
 		return errors.New("give -tag and -out")
