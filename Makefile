@@ -60,6 +60,12 @@ lint: ## check formatting, style and modules
 bench: ## measure rule-update latency on this machine's kernel, in a namespace
 	$(GO) test $(EXEC) -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) ./rules ./proxier
 
+SOAK ?= 5m
+
+.PHONY: soak
+soak: nft ## change endpoints and connect for SOAK (5m), with restarts and outages in between
+	SOAK=$(SOAK) $(GO) test -count=1 $(RACE) $(EXEC) -v -timeout 60m -run '^TestSoak$$' ./cmd/nftproxy
+
 .PHONY: fuzz
 fuzz: ## run every fuzz test for FUZZTIME (10s)
 	@for package in ./rules ./syncer ./proxier ./cmd/nftproxy/internal/config; do \

@@ -24,10 +24,7 @@ func startOn(t *testing.T, manifest string) (*nstest.NS, *process) {
 	t.Helper()
 	ns := nstest.New(t)
 	d := startDaemon(t, ns, "--manifests", write(t, manifest))
-	eventually(t, "a healthy daemon", func() bool {
-		status, _, err := get(t.Context(), ns, healthzURL)
-		return err == nil && status == 200
-	})
+	awaitHealthy(t, ns)
 	return ns, d
 }
 

@@ -8,7 +8,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
-	"net/http"
 	"net/netip"
 	"path/filepath"
 	"strings"
@@ -118,7 +117,11 @@ func (k *killBench) serve(t *testing.T) {
 	serving.Go(func() {
 		for {
 			conn, err := listener.Accept()
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
 			if err != nil {
+				t.Errorf("the endpoints: %v", err)
 				return
 			}
 			serving.Go(func() {
@@ -193,10 +196,7 @@ func (k *killBench) churn(t *testing.T) (stop func()) {
 func (k *killBench) start(t *testing.T) *process {
 	t.Helper()
 	d := startDaemon(t, k.ns, "--manifests", k.manifests)
-	eventually(t, "the first sync", func() bool {
-		status, _, err := get(t.Context(), k.ns, healthzURL)
-		return err == nil && status == http.StatusOK
-	})
+	awaitHealthy(t, k.ns)
 	return d
 }
 

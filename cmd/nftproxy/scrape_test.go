@@ -46,6 +46,15 @@ func get(ctx context.Context, ns *nstest.NS, url string) (status int, body strin
 	return response.StatusCode, string(text), response.Body.Close()
 }
 
+// awaitHealthy waits until the daemon in a namespace has synced.
+func awaitHealthy(t *testing.T, ns *nstest.NS) {
+	t.Helper()
+	eventually(t, "a healthy daemon", func() bool {
+		status, _, err := get(t.Context(), ns, healthzURL)
+		return err == nil && status == http.StatusOK
+	})
+}
+
 // metric returns the value of one series of the daemon in a namespace, 0 if there is
 // none or if it does not answer.
 func metric(t *testing.T, ns *nstest.NS, series string) float64 {

@@ -1,6 +1,7 @@
 // Package controlplane runs a real Kubernetes API server and its etcd in a
-// network namespace, for tests that need what an API server does and nothing
-// else of a cluster: there are no controllers and no kubelets.
+// network namespace, for tests that need what an API server does and little
+// else of a cluster: there are no kubelets, and at most the controller that makes
+// EndpointSlices.
 package controlplane
 
 import (
