@@ -142,17 +142,26 @@ func ask(ctx context.Context, to netip.AddrPort) (int, error) {
 		return 0, err //nolint:wrapcheck // says what was dialled
 	}
 	defer func() { _ = conn.Close() }() // all that matters was read
-	if err := conn.SetDeadline(time.Now().Add(probeTimeout)); err != nil {
-		return 0, fmt.Errorf("bound a connection: %w", err)
-	}
 	var answer [1]byte
-	if _, err := io.ReadFull(conn, answer[:]); err != nil {
-		return 0, fmt.Errorf("read an answer: %w", err)
-	}
-	if tcp, ok := conn.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0) // leaves no port in TIME_WAIT; without it there would be fewer ports
+	if err := readAnswer(conn, &answer); err != nil {
+		return 0, err
 	}
 	return int(answer[0]), nil
+}
+
+// readAnswer reads the answer of an endpoint. After that, closing leaves no port in
+// TIME_WAIT: there would not be enough of them.
+func readAnswer(conn net.Conn, answer *[1]byte) error {
+	if err := conn.SetDeadline(time.Now().Add(probeTimeout)); err != nil {
+		return fmt.Errorf("bound a connection: %w", err)
+	}
+	if _, err := io.ReadFull(conn, answer[:]); err != nil {
+		return fmt.Errorf("read an answer: %w", err)
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0) // without it the port is in use for a minute
+	}
+	return nil
 }
 
 // await asks until an endpoint answers, and returns when it did. It gives up when check

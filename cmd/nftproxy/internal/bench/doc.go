@@ -84,4 +84,18 @@
 //	proxies[].cpu_seconds, rss_bytes
 //	proxies[].nftables.count, p50_us, p90_us, p99_us, max_us, all_us
 //	proxies[].packet.count, p50_us, p90_us, p99_us, max_us, all_us
+//
+// # Dataplane
+//
+// `bench dataplane` runs a proxy in the same way, and makes new connections to the
+// endpoint of the probe's Service, direct and through the ClusterIP, in rounds that begin
+// with the one and the other in turn. Each way has a client address of its own, of a
+// pod; conntrack sees both.
+//
+// `bench dataplane -o json` prints a DataplaneResult, whose names are stable:
+//
+//	runs[].name, services, endpoints, machine
+//	runs[].direct.count, per_second, p50_us, p99_us
+//	runs[].cluster_ip.count, per_second, p50_us, p99_us
+//	runs[].relative            of the connections a second, median of the rounds
 package bench
