@@ -72,8 +72,8 @@
 // one after the other. Both get the same KubeProxyConfiguration, in which no time has to
 // pass between syncs. What is measured includes the way from the API server, and the
 // probe's pauses, of 0.1 ms or 2 % of the latency. The first sync is from the start of
-// the process to the first connection that is answered; the probe's Service is the last
-// in the order of names. Processor time is that of the process and of those that it has
+// the process to the first connection that is answered, to 20 ms or 4 %; the probe's
+// Service is the last in the order of names. Processor time is that of the process and of those that it has
 // started (/proc/PID/stat, in ticks of 10 ms); memory is as the process left it.
 //
 // `bench compare -o json` prints a CompareResult, whose names are stable:
