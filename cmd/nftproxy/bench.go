@@ -39,7 +39,7 @@ that large first syncs take more batches.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBenchUpdateCommand(), newBenchScaleCommand(), newBenchCompareCommand())
+	cmd.AddCommand(newBenchUpdateCommand(), newBenchScaleCommand(), newBenchCompareCommand(), newBenchDataplaneCommand())
 	return cmd
 }
 
@@ -92,8 +92,9 @@ type benchCluster struct {
 	seed                uint64
 }
 
-func (c *benchCluster) add(flags *pflag.FlagSet) {
-	flags.IntVar(&c.endpoints, "endpoints-per-service", 10, "`number` of endpoints of each Service; with the shape realistic the mean, about")
+// add adds the flags, with the default number of endpoints of a Service.
+func (c *benchCluster) add(flags *pflag.FlagSet, endpoints int) {
+	flags.IntVar(&c.endpoints, "endpoints-per-service", endpoints, "`number` of endpoints of each Service; with the shape realistic the mean, about")
 	flags.StringVar(&c.shape, "shape", string(bench.Uniform), "uniform: all Services alike; realistic: endpoints from a heavy tail, and all that Services can have; one-big: one Service with all the endpoints")
 	flags.Uint64Var(&c.seed, "seed", 1, "`seed` of what is drawn: the same one makes the same cluster and changes")
 }
@@ -108,6 +109,21 @@ func (c *benchCluster) spec(services int) (bench.Spec, error) {
 		return spec, &usageError{err}
 	}
 	return spec, nil
+}
+
+// specs returns clusters of several sizes.
+func (c *benchCluster) specs(sizes []int) ([]bench.Spec, error) {
+	if len(sizes) == 0 {
+		return nil, usagef("--sizes: give at least one number of Services")
+	}
+	specs := make([]bench.Spec, len(sizes))
+	for i, n := range sizes {
+		var err error
+		if specs[i], err = c.spec(n); err != nil {
+			return nil, err
+		}
+	}
+	return specs, nil
 }
 
 // benchStream are the flags that describe changes.
@@ -164,9 +180,7 @@ func inSandbox(cmd *cobra.Command, inside func(ctx context.Context, lo netlink.L
 
 // sameCommand returns the arguments that the command was given.
 func sameCommand(cmd *cobra.Command) []string {
-	args := strings.Fields(cmd.CommandPath())[1:]
-	cmd.Flags().Visit(func(f *pflag.Flag) { args = append(args, "--"+f.Name+"="+f.Value.String()) })
-	return args
+	return append(strings.Fields(cmd.CommandPath())[1:], flagsBut(cmd)...)
 }
 
 // benchDaemon is the daemon as `run` runs it, watched.

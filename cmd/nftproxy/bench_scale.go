@@ -1,19 +1,11 @@
 package main
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"slices"
 	"strconv"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/bench"
-	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/sandbox"
 )
 
 func newBenchScaleCommand() *cobra.Command {
@@ -32,17 +24,12 @@ memory for a moment.`,
 		Args: noArgs,
 	}
 	cmd.Flags().IntSliceVar(&sizes, "sizes", sizes, "`numbers` of Services")
-	cluster.add(cmd.Flags())
+	cluster.add(cmd.Flags(), 10)
 	stream.add(cmd.Flags())
 	output.add(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if len(sizes) == 0 {
-			return usagef("--sizes: give at least one number of Services")
-		}
-		for _, n := range sizes {
-			if _, err := cluster.spec(n); err != nil {
-				return err
-			}
+		if _, err := cluster.specs(sizes); err != nil {
+			return err
 		}
 		if _, err := stream.check(); err != nil {
 			return err
@@ -50,8 +37,8 @@ memory for a moment.`,
 		if err := output.check(); err != nil {
 			return err
 		}
-		result, err := bench.Scale(cmd.Context(), sizes, func(ctx context.Context, services int) (*bench.UpdateResult, error) {
-			return launchUpdate(ctx, cmd, services)
+		result, err := bench.Scale(sizes, func(services int) (*bench.UpdateResult, error) {
+			return launchUpdate(cmd, services)
 		}, cmd.ErrOrStderr())
 		if err != nil {
 			return err //nolint:wrapcheck // says it all
@@ -63,23 +50,12 @@ memory for a moment.`,
 
 // launchUpdate measures one size by `bench update` with the same flags, in a process of
 // its own.
-func launchUpdate(ctx context.Context, cmd *cobra.Command, services int) (*bench.UpdateResult, error) {
-	args := []string{"bench", "update", "--services=" + strconv.Itoa(services), "--output=" + formatJSON}
-	cmd.Flags().Visit(func(f *pflag.Flag) {
-		if !slices.Contains([]string{"sizes", "output", "report"}, f.Name) {
-			args = append(args, "--"+f.Name+"="+f.Value.String())
-		}
-	})
-	var stdout bytes.Buffer
-	if err := sandbox.Launch(ctx, args, &stdout, cmd.ErrOrStderr()); err != nil {
-		if errors.Is(err, sandbox.ErrReported) {
-			err = errReported
-		}
-		return nil, err //nolint:wrapcheck // says it all
+func launchUpdate(cmd *cobra.Command, services int) (*bench.UpdateResult, error) {
+	args := append([]string{"bench", "update", "--services=" + strconv.Itoa(services), "--output=" + formatJSON},
+		flagsBut(cmd, "sizes", "output", "report")...)
+	result := &bench.UpdateResult{}
+	if err := launch(cmd, args, result); err != nil {
+		return nil, err
 	}
-	var result bench.UpdateResult
-	if err := json.Unmarshal(stdout.Bytes(), &result); err != nil {
-		return nil, fmt.Errorf("read what was measured for %d Services: %w", services, err)
-	}
-	return &result, nil
+	return result, nil
 }

@@ -2,8 +2,11 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/bench"
 )
@@ -78,10 +81,45 @@ func TestBenchCompareFails(t *testing.T) {
 	}
 }
 
+// TestBenchDataplane makes connections with two sizes and two proxies, both of them
+// nftproxy.
+func TestBenchDataplane(t *testing.T) {
+	stdout, stderr, status := demoCommand(t, testCommand, nil, "bench", "dataplane", "--peer", "/proc/self/exe run --config={config}",
+		"--sizes", "1,5", "--connections", "400", "-o", "json")
+	if status != exitOK {
+		t.Fatalf("exit status %d, standard error:\n%s", status, stderr)
+	}
+	var r bench.DataplaneResult
+	if err := json.Unmarshal([]byte(stdout), &r); err != nil {
+		t.Fatal(err)
+	}
+	var runs []string
+	for _, run := range r.Runs {
+		runs = append(runs, fmt.Sprintf("%s %d: %d, %d", run.Name, run.Services, run.Direct.Count, run.ClusterIP.Count))
+		if run.Direct.PerSecond <= 0 || run.ClusterIP.P50 <= 0 || run.Relative <= 0 {
+			t.Errorf("%+v", run)
+		}
+	}
+	want := []string{"nftproxy 1: 400, 400", "exe nftables 1: 400, 400", "nftproxy 5: 400, 400", "exe nftables 5: 400, 400"}
+	if diff := cmp.Diff(want, runs); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+// TestBenchSandbox makes sure that a command is the same in the private namespace.
+func TestBenchSandbox(t *testing.T) {
+	stdout, stderr, status := demoCommand(t, testCommand, nil, "bench", "dataplane", "--only", "nftproxy", "--sizes", "3", "--connections", "400")
+	if status != exitOK || !strings.Contains(stdout, `"services":3`) {
+		t.Errorf("exit status %d, %s, standard error:\n%s", status, stdout, stderr)
+	}
+}
+
 func TestBenchUsage(t *testing.T) {
 	tests := map[string][]string{
 		"--peer":              {"compare", "--peer", "kube-proxy"},
-		"--only":              {"compare", "--peer", "true {config}", "--only", "other"},
+		"--only: ":            {"compare", "--peer", "true {config}", "--only", "other"},
+		"--connections":       {"dataplane", "--connections", "399"},
+		"one number":          {"dataplane", "--only", "nftproxy"},
 		"--sizes":             {"scale", "--sizes", "many"},
 		"1000001":             {"scale", "--sizes", "100,1000001"},
 		"unexpected argument": {"update", "now"},

@@ -32,7 +32,7 @@ policy.`,
 		Args: noArgs,
 	}
 	cmd.Flags().IntVar(&cluster.services, "services", 1000, "`number` of Services")
-	cluster.add(cmd.Flags())
+	cluster.add(cmd.Flags(), 10)
 	stream.add(cmd.Flags())
 	output.add(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

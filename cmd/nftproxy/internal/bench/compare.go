@@ -54,34 +54,42 @@ type ProxyOptions struct {
 
 // MeasureProxy measures a proxy from outside, as a process in the private network
 // namespace of this one.
-func MeasureProxy(ctx context.Context, opts ProxyOptions) (result *ProxyResult, err error) {
-	folder, err := os.MkdirTemp("", "nftproxy-bench-*")
-	if err != nil {
-		return nil, fmt.Errorf("make a folder for the proxy: %w", err)
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
-	probe, err := newProbe(ctx, opts.Link)
-	if err != nil {
+func MeasureProxy(ctx context.Context, opts ProxyOptions) (*ProxyResult, error) {
+	c := newComparison(opts)
+	if err := c.measure(ctx, c.changes); err != nil {
 		return nil, err
-	}
-	defer func() { err = errors.Join(err, probe.close()) }()
-	generations, err := watchGenerations()
-	if err != nil {
-		return nil, err
-	}
-	c := &comparison{
-		opts: opts, folder: folder, probe: probe, generations: generations, server: apiserver.New(),
-		progress: terminal.NewProgress(opts.Progress, comparePhases),
-		result:   &ProxyResult{Name: opts.Name, Command: opts.Command, Machine: ThisMachine(opts.Version)},
-	}
-	if err := c.run(ctx); err != nil {
-		c.progress.Stop()
-		if ctx.Err() != nil {
-			return nil, errors.New("interrupted")
-		}
-		return nil, fmt.Errorf("measure %s: %w", opts.Name, err)
 	}
 	return c.result, nil
+}
+
+func newComparison(opts ProxyOptions) *comparison {
+	return &comparison{
+		opts: opts, server: apiserver.New(), progress: terminal.NewProgress(opts.Progress, comparePhases),
+		result: &ProxyResult{Name: opts.Name, Command: opts.Command, Machine: ThisMachine(opts.Version)},
+	}
+}
+
+// measure calls what measures once the proxy has done its first sync, and is idle.
+func (c *comparison) measure(ctx context.Context, what func(context.Context) error) (err error) {
+	if c.folder, err = os.MkdirTemp("", "nftproxy-bench-*"); err != nil {
+		return fmt.Errorf("make a folder for the proxy: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(c.folder)) }()
+	if c.probe, err = newProbe(ctx, c.opts.Link); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.probe.close()) }()
+	if c.generations, err = watchGenerations(); err != nil {
+		return err
+	}
+	if err := c.run(ctx, what); err != nil {
+		c.progress.Stop()
+		if ctx.Err() != nil {
+			return errors.New("interrupted")
+		}
+		return fmt.Errorf("measure %s: %w", c.opts.Name, err)
+	}
+	return nil
 }
 
 // comparison is a measurement of a proxy that runs.
@@ -97,7 +105,7 @@ type comparison struct {
 }
 
 // run measures while the API server runs and notifications are received.
-func (c *comparison) run(ctx context.Context) error {
+func (c *comparison) run(ctx context.Context, what func(context.Context) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	untilMeasured, end := context.WithCancel(ctx)
 	group.Go(func() error { return c.generations.run(untilMeasured) })
@@ -109,13 +117,13 @@ func (c *comparison) run(ctx context.Context) error {
 			return fmt.Errorf("start the API server: %w", err)
 		}
 		group.Go(func() error { return c.server.Serve(untilMeasured, l) })
-		return c.withProxy(ctx, "http://"+l.Addr().String())
+		return c.withProxy(ctx, "http://"+l.Addr().String(), what)
 	})
 	return group.Wait() //nolint:wrapcheck // says it all
 }
 
 // withProxy measures while the proxy runs. Its error ends with the proxy's last words.
-func (c *comparison) withProxy(ctx context.Context, server string) (err error) {
+func (c *comparison) withProxy(ctx context.Context, server string, what func(context.Context) error) (err error) {
 	if err := c.load(); err != nil {
 		return err
 	}
@@ -137,7 +145,7 @@ func (c *comparison) withProxy(ctx context.Context, server string) (err error) {
 	defer c.process.stop()
 	err = c.firstSync(ctx, began)
 	if err == nil {
-		err = c.changes(ctx)
+		err = what(ctx)
 	}
 	if err != nil && ctx.Err() == nil {
 		err = fmt.Errorf("%w; its output ends with:\n%s", err, lastLines(path))

@@ -23,10 +23,12 @@ const (
 	// probeTimeout is how long a connection may take.
 	probeTimeout = time.Second
 	// Between two connections the probe pauses for a share of the time that it has waited,
-	// so that it takes little processor time, and what it measures is at most this much
-	// too long.
-	probeShare = 50
-	probePause = 100 * time.Microsecond
+	// so that it takes little processor time. It gives one up after such a share too: as
+	// long as there are no rules, nobody refuses it, and its first packet comes again after
+	// a second only. What is measured is at most this much too long.
+	probeShare     = 50
+	probePause     = 100 * time.Microsecond
+	probeShortTime = 20 * time.Millisecond
 )
 
 // probe is a Service with two endpoints that answer, of which it has one at a time, and
@@ -135,24 +137,33 @@ func (p *probe) slice(i int) *discoveryv1.EndpointSlice {
 }
 
 // ask connects to an address and returns the number of the endpoint that answers.
-func ask(ctx context.Context, to netip.AddrPort) (int, error) {
-	dialer := net.Dialer{Timeout: probeTimeout, KeepAlive: -1}
+func ask(ctx context.Context, to netip.AddrPort, timeout time.Duration) (int, error) {
+	dialer := net.Dialer{Timeout: timeout, KeepAlive: -1}
 	conn, err := dialer.DialContext(ctx, "tcp", to.String())
 	if err != nil {
 		return 0, err //nolint:wrapcheck // says what was dialled
 	}
 	defer func() { _ = conn.Close() }() // all that matters was read
-	if err := conn.SetDeadline(time.Now().Add(probeTimeout)); err != nil {
-		return 0, fmt.Errorf("bound a connection: %w", err)
-	}
 	var answer [1]byte
-	if _, err := io.ReadFull(conn, answer[:]); err != nil {
-		return 0, fmt.Errorf("read an answer: %w", err)
-	}
-	if tcp, ok := conn.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0) // leaves no port in TIME_WAIT; without it there would be fewer ports
+	if err := readAnswer(conn, &answer); err != nil {
+		return 0, err
 	}
 	return int(answer[0]), nil
+}
+
+// readAnswer reads the answer of an endpoint. After that, closing leaves no port in
+// TIME_WAIT: there would not be enough of them.
+func readAnswer(conn net.Conn, answer *[1]byte) error {
+	if err := conn.SetDeadline(time.Now().Add(probeTimeout)); err != nil {
+		return fmt.Errorf("bound a connection: %w", err)
+	}
+	if _, err := io.ReadFull(conn, answer[:]); err != nil {
+		return fmt.Errorf("read an answer: %w", err)
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0) // without it the port is in use for a minute
+	}
+	return nil
 }
 
 // await asks until an endpoint answers, and returns when it did. It gives up when check
@@ -160,7 +171,8 @@ func ask(ctx context.Context, to netip.AddrPort) (int, error) {
 func (p *probe) await(ctx context.Context, endpoint int, timeout time.Duration, check func() error) (time.Time, error) {
 	began := time.Now()
 	for {
-		answer, err := ask(ctx, p.frontend)
+		share := time.Since(began) / probeShare
+		answer, err := ask(ctx, p.frontend, min(max(probeShortTime, share), probeTimeout))
 		now := time.Now()
 		if err == nil && answer == endpoint {
 			return now, nil
@@ -172,7 +184,7 @@ func (p *probe) await(ctx context.Context, endpoint int, timeout time.Duration, 
 		if waited > timeout {
 			return now, fmt.Errorf("no connection to %s was answered by the endpoint %s within %s", p.frontend, p.endpoints[endpoint], timeout)
 		}
-		if err := pause(ctx, now.Add(max(probePause, waited/probeShare))); err != nil {
+		if err := pause(ctx, now.Add(max(probePause, share))); err != nil {
 			return now, err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"strings"
 
 	"gonum.org/v1/plot/plotter"
 
@@ -19,13 +20,13 @@ func (r *CompareResult) WriteTable(out io.Writer) error {
 			latencies.Add(name, by, terminal.Thousands(l.Count), micro(l.P50), micro(l.P90), micro(l.P99), micro(l.Max))
 		}
 	}
-	commands := ""
+	var commands strings.Builder
 	for _, p := range r.Proxies {
 		costs.Add(p.Name, fmt.Sprintf("%.3f s", p.FirstSync), fmt.Sprintf("%.2f s", p.FirstSyncCPU),
 			micro(p.cpuPerChange()), fmt.Sprintf("%.1f MiB", mebibytes(p.RSS)), p.Machine.Load)
 		add(p.Name, "nftables", p.NFTables)
 		add(p.Name, "packet", p.Packet)
-		commands += fmt.Sprintf("%s: %s\n", p.Name, p.Command)
+		fmt.Fprintf(&commands, "%s: %s\n", p.Name, p.Command)
 	}
 	_, err := fmt.Fprintf(out, `%s Services with %s endpoints, shape %s, seed %d
 %s
@@ -38,7 +39,7 @@ One endpoint replaced, from the API server to the next generation of nftables, a
 the first connection that the new endpoint answers:
 
 %s`,
-		terminal.Thousands(r.Services), terminal.Thousands(r.Endpoints), r.Shape, r.Seed, r.Machine, commands, costs, latencies)
+		terminal.Thousands(r.Services), terminal.Thousands(r.Endpoints), r.Shape, r.Seed, r.Machine, &commands, costs, latencies)
 	if err != nil {
 		return fmt.Errorf("write the result: %w", err)
 	}

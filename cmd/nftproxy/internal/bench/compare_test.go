@@ -184,9 +184,10 @@ func TestProbe(t *testing.T) {
 }
 
 func compareResult() *CompareResult {
-	us := func(all ...time.Duration) Latencies {
-		for i := range all {
-			all[i] *= time.Microsecond
+	us := func(numbers ...int) Latencies {
+		all := make([]time.Duration, len(numbers))
+		for i, n := range numbers {
+			all[i] = time.Duration(n) * time.Microsecond
 		}
 		return newLatencies(all)
 	}

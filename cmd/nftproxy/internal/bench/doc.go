@@ -72,8 +72,8 @@
 // one after the other. Both get the same KubeProxyConfiguration, in which no time has to
 // pass between syncs. What is measured includes the way from the API server, and the
 // probe's pauses, of 0.1 ms or 2 % of the latency. The first sync is from the start of
-// the process to the first connection that is answered; the probe's Service is the last
-// in the order of names. Processor time is that of the process and of those that it has
+// the process to the first connection that is answered, to 20 ms or 4 %; the probe's
+// Service is the last in the order of names. Processor time is that of the process and of those that it has
 // started (/proc/PID/stat, in ticks of 10 ms); memory is as the process left it.
 //
 // `bench compare -o json` prints a CompareResult, whose names are stable:
@@ -84,4 +84,18 @@
 //	proxies[].cpu_seconds, rss_bytes
 //	proxies[].nftables.count, p50_us, p90_us, p99_us, max_us, all_us
 //	proxies[].packet.count, p50_us, p90_us, p99_us, max_us, all_us
+//
+// # Dataplane
+//
+// `bench dataplane` runs a proxy in the same way, and makes new connections to the
+// endpoint of the probe's Service, direct and through the ClusterIP, in rounds that begin
+// with the one and the other in turn. Each way has a client address of its own, of a
+// pod; conntrack sees both.
+//
+// `bench dataplane -o json` prints a DataplaneResult, whose names are stable:
+//
+//	runs[].name, services, endpoints, machine
+//	runs[].direct.count, per_second, p50_us, p99_us
+//	runs[].cluster_ip.count, per_second, p50_us, p99_us
+//	runs[].relative            of the connections a second, median of the rounds
 package bench

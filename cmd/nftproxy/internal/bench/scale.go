@@ -2,7 +2,6 @@ package bench
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 
@@ -19,13 +18,13 @@ type ScaleResult struct {
 
 // Scale measures clusters of several sizes with update, which should do each in a
 // process of its own: the memory of one would be in that of the next.
-func Scale(ctx context.Context, sizes []int, update func(ctx context.Context, services int) (*UpdateResult, error), progress io.Writer) (*ScaleResult, error) {
+func Scale(sizes []int, update func(services int) (*UpdateResult, error), progress io.Writer) (*ScaleResult, error) {
 	r := &ScaleResult{}
 	for i, n := range sizes {
 		if _, err := fmt.Fprintf(progress, "size %d of %d: %s Services\n", i+1, len(sizes), terminal.Thousands(n)); err != nil {
 			return nil, fmt.Errorf("show the progress: %w", err)
 		}
-		result, err := update(ctx, n)
+		result, err := update(n)
 		if err != nil {
 			return nil, err
 		}

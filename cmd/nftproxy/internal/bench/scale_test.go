@@ -2,7 +2,6 @@ package bench
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -14,10 +13,10 @@ import (
 
 func measureScale(t *testing.T) *ScaleResult {
 	t.Helper()
-	r, err := Scale(t.Context(), []int{5, 50}, func(ctx context.Context, services int) (*UpdateResult, error) {
+	r, err := Scale([]int{5, 50}, func(services int) (*UpdateResult, error) {
 		opts := updateOptions(Uniform)
 		opts.Spec.Services, opts.Changes = services, 12
-		return Update(ctx, opts)
+		return Update(t.Context(), opts)
 	}, io.Discard)
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +72,7 @@ func TestScaleReport(t *testing.T) {
 func TestScaleStopsAtFailure(t *testing.T) {
 	failure := errors.New("no more")
 	calls := 0
-	_, err := Scale(t.Context(), []int{1, 2}, func(context.Context, int) (*UpdateResult, error) {
+	_, err := Scale([]int{1, 2}, func(int) (*UpdateResult, error) {
 		calls++
 		return nil, failure
 	}, io.Discard)
