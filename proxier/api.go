@@ -85,16 +85,20 @@ func (a *API) kinds() []apiKind {
 
 // reflect keeps the handler up to date about one kind until the context is done.
 func (a *API) reflect(ctx context.Context, k apiKind, out *apiOutput, health *apiHealth) {
-	logger := health.clientLogger(k.name)
-	ctx = klog.NewContext(ctx, logger)
+	ctx = klog.NewContext(ctx, health.clientLogger(k.name))
 	var pending sync.WaitGroup
 	defer pending.Wait()
-	cache.NewReflectorWithOptions(
+	a.reflector(k, out, health, endingClock{a.clock, ctx.Done(), &pending}).RunWithContext(ctx)
+}
+
+func (a *API) reflector(k apiKind, out *apiOutput, health *apiHealth, c clock.Clock) *cache.Reflector {
+	logger := health.clientLogger(k.name)
+	return cache.NewReflectorWithOptions(
 		cache.ToListWatcherWithWatchListSemantics(health.observe(k.name, k.lw), a.client),
 		k.example,
 		newAPIStore(k.name, a.nodeName, out, health),
-		cache.ReflectorOptions{Name: k.name, Logger: &logger, Clock: endingClock{a.clock, ctx.Done(), &pending}},
-	).RunWithContext(ctx)
+		cache.ReflectorOptions{Name: k.name, Logger: &logger, Clock: c},
+	)
 }
 
 // kindClient is what a typed client of any kind has; L is the kind's list.
