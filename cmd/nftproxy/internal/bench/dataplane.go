@@ -47,7 +47,8 @@ type DataplaneRun struct {
 
 // Connections are new ones, from the first packet to the answer.
 type Connections struct {
-	Count     int     `json:"count"`
+	Count     int     `json:"count"`  // that were answered
+	Failed    int     `json:"failed"` // not answered within a second
 	PerSecond float64 `json:"per_second"`
 	P50       float64 `json:"p50_us"`
 	P99       float64 `json:"p99_us"`
@@ -77,6 +78,7 @@ type dataplane struct {
 type way struct {
 	from, to  netip.AddrPort
 	latencies []time.Duration
+	failed    int
 	elapsed   time.Duration
 	rates     []float64 // connections a second, by round
 }
@@ -127,34 +129,46 @@ func (d *dataplane) relative() float64 {
 	return math.Round(percentile(all, 50)*1e4) / 1e4
 }
 
-// measure makes connections. None may fail.
+// measure makes connections. It is an error if none succeeds.
 func (w *way) measure(ctx context.Context, connections int) error {
 	var next atomic.Int64
 	var mu sync.Mutex
-	var firstErr error
+	var lastErr error
 	var workers sync.WaitGroup
 	began, before := time.Now(), len(w.latencies)
 	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {
 			var latencies []time.Duration
+			var failed int
 			var err error
-			for err == nil && next.Add(1) <= int64(connections) {
+			for next.Add(1) <= int64(connections) && ctx.Err() == nil {
 				start := time.Now()
-				if err = w.connect(ctx); err == nil {
-					latencies = append(latencies, time.Since(start))
+				if connectErr := w.connect(ctx); connectErr != nil {
+					failed, err = failed+1, connectErr
+					continue
 				}
+				latencies = append(latencies, time.Since(start))
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			w.latencies = append(w.latencies, latencies...)
-			firstErr = errors.Join(firstErr, err)
+			w.latencies, w.failed = append(w.latencies, latencies...), w.failed+failed
+			if err != nil {
+				lastErr = err
+			}
 		})
 	}
 	workers.Wait()
+	if ctx.Err() != nil {
+		return ctx.Err() //nolint:wrapcheck // says it all
+	}
+	succeeded := len(w.latencies) - before
+	if succeeded == 0 {
+		return fmt.Errorf("no connection succeeds: %w", lastErr)
+	}
 	elapsed := time.Since(began)
 	w.elapsed += elapsed
-	w.rates = append(w.rates, float64(len(w.latencies)-before)/elapsed.Seconds())
-	return firstErr
+	w.rates = append(w.rates, float64(succeeded)/elapsed.Seconds())
+	return nil
 }
 
 // connect makes a connection and reads the answer.
@@ -181,7 +195,7 @@ func (w *way) connect(ctx context.Context) error {
 func (w *way) summarize() Connections {
 	slices.Sort(w.latencies)
 	return Connections{
-		Count: len(w.latencies), PerSecond: math.Round(float64(len(w.latencies)) / max(w.elapsed.Seconds(), 1e-9)),
+		Count: len(w.latencies), Failed: w.failed, PerSecond: math.Round(float64(len(w.latencies)) / max(w.elapsed.Seconds(), 1e-9)),
 		P50: microseconds(percentile(w.latencies, 50)), P99: microseconds(percentile(w.latencies, 99)),
 	}
 }

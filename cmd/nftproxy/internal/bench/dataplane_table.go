@@ -13,12 +13,12 @@ import (
 
 // WriteTable writes the result for people.
 func (r *DataplaneResult) WriteTable(out io.Writer) error {
-	t := terminal.NewTable("PROXY", ">SERVICES", ">DIRECT", ">P50", ">P99", ">CLUSTERIP", ">P50", ">P99", ">RELATIVE", ">LOAD AVERAGE")
+	t := terminal.NewTable("PROXY", ">SERVICES", ">DIRECT", ">P50", ">P99", ">CLUSTERIP", ">P50", ">P99", ">RELATIVE", ">FAILED", ">LOAD AVERAGE")
 	for _, run := range r.Runs {
 		t.Add(run.Name, terminal.Thousands(run.Services),
 			terminal.Thousands(int(run.Direct.PerSecond))+"/s", micro(run.Direct.P50), micro(run.Direct.P99),
 			terminal.Thousands(int(run.ClusterIP.PerSecond))+"/s", micro(run.ClusterIP.P50), micro(run.ClusterIP.P99),
-			terminal.Percent(run.Relative), run.Machine.Load)
+			terminal.Percent(run.Relative), terminal.Thousands(run.Direct.Failed+run.ClusterIP.Failed), run.Machine.Load)
 	}
 	if _, err := fmt.Fprintf(out, "%s\n\nNew connections to one listener, direct and through a ClusterIP, in turn; relative is the\nmedian of %d rounds:\n\n%s", r.machine(), DataplaneRounds, t); err != nil {
 		return fmt.Errorf("write the result: %w", err)

@@ -95,7 +95,7 @@
 // `bench dataplane -o json` prints a DataplaneResult, whose names are stable:
 //
 //	runs[].name, services, endpoints, machine
-//	runs[].direct.count, per_second, p50_us, p99_us
-//	runs[].cluster_ip.count, per_second, p50_us, p99_us
+//	runs[].direct.count, failed, per_second, p50_us, p99_us
+//	runs[].cluster_ip.count, failed, per_second, p50_us, p99_us
 //	runs[].relative            of the connections a second, median of the rounds
 package bench
