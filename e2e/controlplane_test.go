@@ -169,12 +169,6 @@ func (c *cluster) testOutages(t *testing.T) {
 			must(c.control.ForgetHistory(t.Context()))
 			must(c.control.Unstall(t.Context()))
 		}},
-		{"etcd is restored from a snapshot", func() {
-			must(c.control.Snapshot(t.Context()))
-			change()
-			c.reaches(t, outageSettle, testnet.PodD, testnet.PodE)
-			must(c.control.Restore(t.Context()))
-		}},
 	} {
 		step(t, outage.title+": the rules stay meanwhile, and are right afterwards", func() {
 			c.underLoad(t, serviceAddresses(), connections(testnet.PodD, testnet.PodE), outage.happen)
