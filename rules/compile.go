@@ -249,8 +249,9 @@ func (c *Compiled) key(a netip.AddrPort) Key {
 	return Key{Addr: a.Addr(), Protocol: c.Protocol, Port: a.Port()}
 }
 
-// slotChains returns the names of the chains of capacities that the elements refer to.
-func (c *Compiled) slotChains() []string {
+// SlotChains returns the names of the chains that draw slots which the elements refer to;
+// one may be there more than once. See ChainsByName.
+func (c *Compiled) SlotChains() []string {
 	var names []string
 	for _, f := range c.Frontends {
 		for _, id := range []SetID{ServiceIPs, LocalServiceIPs} {

@@ -3,6 +3,7 @@ package rules
 import (
 	"math/rand"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"gonum.org/v1/gonum/stat"
@@ -38,7 +39,7 @@ func TestRandomChainIsFair(t *testing.T) {
 			if len(compiled.Slots) != c.capacity {
 				t.Fatalf("capacity %d, want %d", len(compiled.Slots), c.capacity)
 			}
-			if p := fairness(t, compiled, SlotChain(Endpoints, c.capacity), c.steps[len(c.steps)-1]); p < significance {
+			if p := fairness(t, compiled, SlotChains(Endpoints, c.capacity), c.steps[len(c.steps)-1]); p < significance {
 				t.Errorf("the choice is not fair: p = %g", p)
 			}
 		})
@@ -48,16 +49,17 @@ func TestRandomChainIsFair(t *testing.T) {
 // A chain with too few tries favours slot 0, and the test above would see that.
 func TestFairnessTestSeesABias(t *testing.T) {
 	compiled := compile(t, service(1, "BDEGH"), compile(t, service(1, "ABCDEFGH"), nil))
-	chain := SlotChain(Endpoints, 8)
-	chain.Rules = chain.Rules[len(chain.Rules)-5:] // four tries and the last resort
-	if p := fairness(t, compiled, chain, "BDEGH"); p >= significance {
+	chains := SlotChains(Endpoints, 8)
+	last := &chains[len(chains)-1]
+	last.Rules = last.Rules[len(last.Rules)-5:] // four tries and the last resort
+	if p := fairness(t, compiled, chains, "BDEGH"); p >= significance {
 		t.Errorf("four tries look fair: p = %g", p)
 	}
 }
 
-// fairness returns the p-value of a chi-square test that the chain chooses the
+// fairness returns the p-value of a chi-square test that the last chain chooses the
 // endpoints in proportion to their letters.
-func fairness(t *testing.T, c *Compiled, chain Chain, letters string) float64 {
+func fairness(t *testing.T, c *Compiled, chains []Chain, letters string) float64 {
 	t.Helper()
 	const draws = 400_000
 	slots := map[Key]netip.AddrPort{}
@@ -69,7 +71,7 @@ func fairness(t *testing.T, c *Compiled, chain Chain, letters string) float64 {
 	rng := rand.New(rand.NewSource(1))
 	chosen := map[netip.AddrPort]float64{}
 	for range draws {
-		chosen[evaluate(chain, slots, c.key(c.Frontends[0].Addr), rng)]++
+		chosen[evaluate(chains, slots, c.key(c.Frontends[0].Addr), rng)]++
 	}
 	var observed, expected []float64
 	endpoints, counts := parseWanted(letters)
@@ -90,15 +92,24 @@ func fairness(t *testing.T, c *Compiled, chain Chain, letters string) float64 {
 // evaluate runs a chain's rules for a packet to a frontend: a draw that hits an
 // empty slot does not match, so the next rule is next. The zero AddrPort means
 // that none matched.
-func evaluate(chain Chain, slots map[Key]netip.AddrPort, packet Key, rng *rand.Rand) netip.AddrPort {
-	for _, rule := range chain.Rules {
-		draw, ok := rule[0].(DrawEndpoint)
-		if !ok || len(rule) != 1 {
-			panic("a random chain does nothing but draw")
+func evaluate(chains []Chain, slots map[Key]netip.AddrPort, packet Key, rng *rand.Rand) netip.AddrPort {
+	for _, rule := range chains[len(chains)-1].Rules {
+		if len(rule) != 1 {
+			panic("a chain that draws slots has rules of one statement")
 		}
-		packet.Slot = uint32(rng.Int63n(int64(draw.Capacity)))
-		if endpoint, ok := slots[packet]; ok {
-			return endpoint
+		switch s := rule[0].(type) {
+		case Jump:
+			to := slices.IndexFunc(chains, func(c Chain) bool { return c.Name == s.Chain })
+			if endpoint := evaluate(chains[:to+1], slots, packet, rng); endpoint.IsValid() {
+				return endpoint
+			}
+		case DrawEndpoint:
+			packet.Slot = uint32(rng.Int63n(int64(s.Capacity)))
+			if endpoint, ok := slots[packet]; ok {
+				return endpoint
+			}
+		default:
+			panic("a chain that draws slots does nothing but draw")
 		}
 	}
 	return netip.AddrPort{}

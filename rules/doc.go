@@ -41,8 +41,9 @@
 //	                             |
 //	                      random-<capacity>
 //	                             |
-//	  address . protocol . port . random slot in @endpoints: dnat, done
-//	  (an empty slot does not match: draw again; at last, take slot 0)
+//	  jump draw-random-<capacity>, a number of times:
+//	    address . protocol . port . random slot in @endpoints: dnat, done
+//	    (an empty slot does not match: draw again; at last, take slot 0)
 //	                             |
 //	       +---------------------+---------------------+
 //	       |                     |                     |

@@ -95,7 +95,7 @@ func checkElement(t *testing.T, sp ServicePort, e Element) {
 	case e.Endpoint.IsValid() && !slices.ContainsFunc(sp.Endpoints, func(p Endpoint) bool { return p.Addr == e.Endpoint }):
 		t.Fatalf("element %s leads to no endpoint", text)
 	case e.Chain != "":
-		if _, ok := ChainByName(e.Chain); !ok {
+		if ChainsByName(e.Chain) == nil {
 			t.Fatalf("element %s leads to no chain", text)
 		}
 	}

@@ -63,19 +63,22 @@ func (r *Ruleset) Chains(f Family) []Chain {
 	names := map[string]bool{}
 	for _, c := range r.Services {
 		if c.Family == f {
-			for _, name := range c.slotChains() {
+			for _, name := range c.SlotChains() {
 				names[name] = true
 			}
 			own = append(own, c.OwnChains()...)
 		}
 	}
 	slices.SortFunc(own, func(a, b Chain) int { return strings.Compare(a.Name, b.Name) })
-	chains := own
+	chains, listed := own, map[string]bool{}
 	for _, name := range slices.SortedFunc(maps.Keys(names), func(a, b string) int {
 		return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b))
 	}) {
-		if chain, ok := ChainByName(name); ok {
-			chains = append(chains, chain)
+		for _, chain := range ChainsByName(name) {
+			if !listed[chain.Name] {
+				listed[chain.Name] = true
+				chains = append(chains, chain)
+			}
 		}
 	}
 	return append(chains, Skeleton(r.Config, f)...)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math/rand"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -90,32 +91,44 @@ func TestChainsComeBeforeTheirUse(t *testing.T) {
 	}
 }
 
-func TestChainByName(t *testing.T) {
+func TestChainsByName(t *testing.T) {
 	for _, endpoints := range []SetID{
 		Endpoints, LocalEndpoints, NodePortEndpoints, LocalNodePortEndpoints,
 		AffinityEndpoints, LocalAffinityEndpoints, NodePortAffinityEndpoints, LocalNodePortAffinityEndpoints,
 	} {
-		for _, capacity := range []int{1, 2, 5, 1024} {
-			name := chainName(endpoints, capacity)
-			c, ok := ChainByName(name)
-			if !ok || c.Name != name || len(c.Rules) != tries(capacity)+1 {
-				t.Errorf("the chain %s is %+v, %t", name, c, ok)
-			}
-			var want Statement = DrawEndpoint{endpoints, 1}
+		drawn := func(capacity uint32) Chain {
 			if endpoints.Value() == VerdictValue {
-				want = Dispatch{endpoints, 1}
+				return Chain{Rules: []Rule{{Dispatch{endpoints, capacity}}}}
 			}
-			if last := c.Rules[len(c.Rules)-1][0]; last != want {
-				t.Errorf("the last rule of %s is %+v", name, last)
+			return Chain{Rules: []Rule{{DrawEndpoint{endpoints, capacity}}}}
+		}
+		first := drawn(1)
+		first.Name = chainName(endpoints, 1)
+		if got := ChainsByName(first.Name); !reflect.DeepEqual(got, []Chain{first}) {
+			t.Errorf("the chains of %s are %+v", first.Name, got)
+		}
+		for _, capacity := range []int{2, 5, 1024} {
+			name := chainName(endpoints, capacity)
+			draw := drawn(uint32(capacity))
+			draw.Name = "draw-" + name
+			want := Chain{Name: name, Rules: append(slices.Repeat([]Rule{{Jump{draw.Name}}}, tries(capacity)), Rule{Jump{first.Name}})}
+			if got := ChainsByName(name); !reflect.DeepEqual(got, []Chain{draw, first, want}) {
+				t.Errorf("the chains of %s are %+v", name, got)
+			}
+			if got := ChainsByName(draw.Name); !reflect.DeepEqual(got, []Chain{draw}) {
+				t.Errorf("the chains of %s are %+v", draw.Name, got)
 			}
 		}
 	}
-	if c, ok := ChainByName("local-random-0"); !ok || len(c.Rules) > 0 {
-		t.Errorf("the chain of no endpoints is %+v, %t", c, ok)
+	if got := ChainsByName("local-random-0"); !reflect.DeepEqual(got, []Chain{{Name: "local-random-0"}}) {
+		t.Errorf("the chains of no endpoints are %+v", got)
 	}
-	for _, name := range []string{"", "services", "random-", "random--1", "local-random-01", "random-04", "random-+4", "random-x", "random-4294967296", "Random-4"} {
-		if c, ok := ChainByName(name); ok {
-			t.Errorf("%q is the chain %+v", name, c)
+	for _, name := range []string{
+		"", "services", "random-", "random--1", "local-random-01", "random-04", "random-+4", "random-x", "random-4294967296", "Random-4",
+		"draw-", "draw-random-1", "draw-random-0", "draw-draw-random-4", "draw-services",
+	} {
+		if got := ChainsByName(name); got != nil {
+			t.Errorf("%q is the chain %+v", name, got)
 		}
 	}
 }

@@ -40,8 +40,9 @@ type familyName struct {
 	name   string
 }
 
+// compare orders names by family, and the chains of capacities by capacity.
 func (n familyName) compare(m familyName) int {
-	return cmp.Or(cmp.Compare(n.family, m.family), cmp.Compare(n.name, m.name))
+	return cmp.Or(cmp.Compare(n.family, m.family), cmp.Compare(len(n.name), len(m.name)), cmp.Compare(n.name, m.name))
 }
 
 func newMirror() *mirror {
@@ -272,26 +273,35 @@ func (p *planner) addShared(pl *plan, m *mirror) {
 // addChains adds the chains that draw slots which new elements refer to and that do not
 // exist yet. The chains that slots themselves lead to are service ports' own.
 func (p *planner) addChains(pl *plan, m *mirror) {
+	var wanted []familyName
 	for g, parts := range p.groups {
 		if g.verb != AddElements || g.set.Value() != rules.VerdictValue || slices.Contains(g.set.Set().Key, rules.Slot) {
 			continue
 		}
 		for _, part := range parts {
 			for _, e := range part {
-				chain := familyName{g.family, e.Chain}
-				if !m.chains[chain] && !slices.Contains(pl.chains, chain) {
-					pl.chains = append(pl.chains, chain)
+				if name := (familyName{g.family, e.Chain}); !m.chains[name] && !slices.Contains(wanted, name) {
+					wanted = append(wanted, name)
 				}
 			}
 		}
 	}
-	slices.SortFunc(pl.chains, func(a, b familyName) int {
-		return cmp.Or(cmp.Compare(a.family, b.family), cmp.Compare(len(a.name), len(b.name)), cmp.Compare(a.name, b.name))
-	})
-	for _, c := range pl.chains {
-		if chain, ok := rules.ChainByName(c.name); ok {
-			addChain(pl.batch, c.family, chain)
-			addRules(pl.batch, c.family, chain)
+	pl.addChains(m, wanted)
+}
+
+// addChains adds the chains that draw slots by these names, and those that they jump to,
+// as far as they do not exist yet.
+func (pl *plan) addChains(m *mirror, wanted []familyName) {
+	slices.SortFunc(wanted, familyName.compare)
+	for _, w := range wanted {
+		for _, chain := range rules.ChainsByName(w.name) {
+			name := familyName{w.family, chain.Name}
+			if m.chains[name] || slices.Contains(pl.chains, name) {
+				continue
+			}
+			pl.chains = append(pl.chains, name)
+			addChain(pl.batch, name.family, chain)
+			addRules(pl.batch, name.family, chain)
 		}
 	}
 }

@@ -95,14 +95,14 @@ func missing(ctx context.Context, cfg rules.Config, kernel prober) string {
 			}
 		}
 		skeleton := rules.Skeleton(cfg, f)
-		for _, c := range append(skeleton, rules.SlotChain(rules.Endpoints, 2)) {
+		for _, c := range append(skeleton, rules.SlotChains(rules.Endpoints, 2)...) {
 			op := Op{Verb: AddChain, Family: f, Chain: rules.Chain{Name: c.Name, Base: c.Base}}
 			b.Add(op)
 			if kernel.Check(ctx, b) != nil {
 				return string(op.appendText(nil))
 			}
 		}
-		for _, c := range append(skeleton, rules.SlotChain(rules.Endpoints, 2)) {
+		for _, c := range append(skeleton, rules.SlotChains(rules.Endpoints, 2)...) {
 			for _, rule := range c.Rules {
 				b.Add(Op{Verb: AddRule, Family: f, Name: c.Name, Rule: rule})
 				if kernel.Check(ctx, b) != nil {

@@ -129,7 +129,7 @@ func essence(r *rules.Ruleset, f rules.Family) []string {
 		lines = append(lines, name+" "+text)
 	}
 	for name, text := range chainTexts(r.Chains(f), f) {
-		if _, ok := rules.ChainByName(name); !ok {
+		if rules.ChainsByName(name) == nil {
 			lines = append(lines, name+" "+text)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -49,7 +50,7 @@ func listService(ctx context.Context, t target) ([]section, error) {
 		return nil, err
 	}
 	for _, element := range sections[0].lines {
-		if _, chain, ok := strings.Cut(element, ": goto "); ok {
+		for _, chain := range chainsOf(element) {
 			if err := list("chain", chain, rulesOf); err != nil {
 				return nil, err
 			}
@@ -105,6 +106,17 @@ func isOf(element string, t target) bool {
 	return ok && strings.HasPrefix(rest, " ")
 }
 
+// chainsOf returns the names of the chain that an element leads to and of those that the
+// chain jumps to.
+func chainsOf(element string) []string {
+	_, name, _ := strings.Cut(element, ": goto ")
+	var names []string
+	for _, chain := range slices.Backward(rules.ChainsByName(name)) {
+		names = append(names, chain.Name)
+	}
+	return names
+}
+
 // rulesOf returns the rules in nft's listing of a chain, with those that repeat
 // counted.
 func rulesOf(listing string) []string {
@@ -155,7 +167,7 @@ func compileService(cfg rules.Config, t target) ([]section, error) {
 		sections = append(sections, section{"map " + set.Name, elementsOf(part, t)})
 	}
 	for _, element := range sections[0].lines {
-		if _, chain, ok := strings.Cut(element, ": goto "); ok {
+		for _, chain := range chainsOf(element) {
 			_, part, _ := strings.Cut(text.String(), "\tchain "+chain+" {")
 			sections = append(sections, section{"chain " + chain, rulesOf("chain " + chain + " {" + part)})
 		}
