@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"testing"
 )
 
@@ -80,8 +81,12 @@ func BenchmarkEncodeElements(b *testing.B) {
 	elements := c.AppendElements(nil)
 	elements = elements[len(elements)-5000:]
 	b.ReportAllocs()
+	var buf []byte
 	for b.Loop() {
-		EncodeElements(elements)
+		buf = buf[:0]
+		for part := range slices.Chunk(elements, 200) {
+			buf = EncodeElements(buf, part)
+		}
 	}
 }
 

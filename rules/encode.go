@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
@@ -12,9 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// This file says everything in netlink messages, by way of google/nftables. It
-// is the only one in this package that knows them. A test loads what it encodes
-// and what text.go prints into two namespaces and compares the listings.
+// This file says everything but elements in netlink messages, by way of google/nftables;
+// wire.go says elements. They are the only ones in this package that know them. A test
+// loads what they encode and what text.go prints into two namespaces and compares the
+// listings.
 
 // EncodeTable returns the table of a family.
 func EncodeTable(f Family) *nftables.Table {
@@ -95,73 +95,6 @@ func (f Field) datatype(family Family) nftables.SetDatatype {
 	}
 }
 
-// EncodeElements returns elements of one set, with their values and comments. An
-// element that is a range may be two messages, its begin and its end.
-func EncodeElements(elements []Element) []nftables.SetElement {
-	encoded := EncodeKeys(elements)
-	if len(elements) == 0 || elements[0].Set.Set().interval() { // those have neither
-		return encoded
-	}
-	value := elements[0].Set.Value()
-	var buf []byte
-	if value == EndpointValue {
-		const longest = 16 + 4
-		buf = make([]byte, 0, len(elements)*longest)
-	}
-	for i, e := range elements {
-		encoded[i].Comment = e.Comment
-		switch value {
-		case VerdictValue:
-			encoded[i].VerdictData = &expr.Verdict{Kind: expr.VerdictGoto, Chain: e.Chain}
-		case EndpointValue:
-			start := len(buf)
-			buf = appendPort(appendAddr(buf, e.Endpoint.Addr()), e.Endpoint.Port())
-			encoded[i].Val = buf[start:len(buf):len(buf)]
-		case NoValue:
-		}
-	}
-	return encoded
-}
-
-// EncodeKeys returns elements of one set without values, as a deletion wants
-// them.
-func EncodeKeys(elements []Element) []nftables.SetElement {
-	encoded := make([]nftables.SetElement, len(elements))
-	if len(elements) == 0 {
-		return encoded
-	}
-	const longest = 16 + 16 + 4 + 4 + 4
-	buf := make([]byte, 0, len(elements)*longest)
-	set := elements[0].Set.Set()
-	if set.interval() && len(set.Key) == 1 {
-		return encodeRanges(elements)
-	}
-	for i, e := range elements {
-		start := len(buf)
-		buf = e.appendWireKey(buf, set.Key)
-		encoded[i].Key = buf[start:len(buf):len(buf)]
-		if set.interval() { // the other end of the range; the other fields are equal
-			last := appendAddr(nil, lastAddr(e.Key.Range))
-			encoded[i].KeyEnd = append(slices.Clone(encoded[i].Key[:len(encoded[i].Key)-len(last)]), last...)
-		}
-	}
-	return encoded
-}
-
-// encodeRanges returns the elements of a set whose key is a range and nothing else: one
-// where a range begins and one, without the range, where it ends. What reaches to the
-// last address of all has no end.
-func encodeRanges(elements []Element) []nftables.SetElement {
-	encoded := make([]nftables.SetElement, 0, 2*len(elements))
-	for _, e := range elements {
-		encoded = append(encoded, nftables.SetElement{Key: appendAddr(nil, e.Key.Range.Addr())})
-		if end := lastAddr(e.Key.Range).Next(); end.IsValid() {
-			encoded = append(encoded, nftables.SetElement{Key: appendAddr(nil, end), IntervalEnd: true})
-		}
-	}
-	return encoded
-}
-
 // lastAddr returns the last address of a range.
 func lastAddr(p netip.Prefix) netip.Addr {
 	addr := appendAddr(nil, p.Addr())
@@ -172,9 +105,9 @@ func lastAddr(p netip.Prefix) netip.Addr {
 	return last
 }
 
-// appendWireKey appends the key's fields, each padded to a multiple of four
-// bytes, as the kernel lays out concatenations.
-func (e Element) appendWireKey(b []byte, fields []Field) []byte {
+// appendWireKey appends the key's fields, each padded to a multiple of four bytes, as the
+// kernel lays out concatenations. Of a range it is the first address, or the last.
+func (e *Element) appendWireKey(b []byte, fields []Field, last bool) []byte {
 	for _, field := range fields {
 		switch field {
 		case SourceAddr, DestAddr:
@@ -186,7 +119,11 @@ func (e Element) appendWireKey(b []byte, fields []Field) []byte {
 		case Slot:
 			b = binary.NativeEndian.AppendUint32(b, e.Key.Slot)
 		case SourceRange, DestRange:
-			b = appendAddr(b, e.Key.Range.Addr())
+			if last {
+				b = appendAddr(b, lastAddr(e.Key.Range))
+			} else {
+				b = appendAddr(b, e.Key.Range.Addr())
+			}
 		}
 	}
 	return b

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/nftables"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/rules"
 	"github.com/nftproxy/nftproxy/syncer/nstest"
@@ -107,14 +109,43 @@ func loadEncoded(t *testing.T, ns *nstest.NS, r *rules.Ruleset) {
 			for n < len(elements) && elements[n].Set == elements[0].Set {
 				n++
 			}
-			set := &nftables.Set{Table: table, Name: elements[0].Set.Set().Name}
-			if err := conn.SetAddElements(set, rules.EncodeElements(elements[:n])); err != nil {
-				t.Fatal(err)
-			}
+			addElements(t, ns, f, elements[:n])
 			elements = elements[n:]
-			flush(t, conn)
 		}
 		flush(t, conn)
+	}
+}
+
+// addElements sends a batch of one message, which adds elements of one set.
+func addElements(t *testing.T, ns *nstest.NS, f rules.Family, elements []rules.Element) {
+	t.Helper()
+	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: ns.FD()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	names, err := netlink.MarshalAttributes([]netlink.Attribute{
+		{Type: unix.NFTA_SET_ELEM_LIST_TABLE, Data: []byte(rules.TableName + "\x00")},
+		{Type: unix.NFTA_SET_ELEM_LIST_SET, Data: []byte(elements[0].Set.Set().Name + "\x00")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	family := []byte{byte(rules.EncodeTable(f).Family), unix.NFNETLINK_V0, 0, 0}
+	frame := []byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, unix.NFNL_SUBSYS_NFTABLES}
+	_, err = conn.SendMessages([]netlink.Message{
+		{Header: netlink.Header{Type: unix.NFNL_MSG_BATCH_BEGIN, Flags: netlink.Request}, Data: frame},
+		{
+			Header: netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWSETELEM, Flags: netlink.Request | netlink.Acknowledge | netlink.Create},
+			Data:   rules.EncodeElements(append(family, names...), elements),
+		},
+		{Header: netlink.Header{Type: unix.NFNL_MSG_BATCH_END, Flags: netlink.Request}, Data: frame},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Receive(); err != nil {
+		t.Fatalf("add %d elements to %s: %v", len(elements), elements[0].Set.Set().Name, err)
 	}
 }
 

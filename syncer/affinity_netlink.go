@@ -37,14 +37,11 @@ const (
 	elementsGet = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETSETELEM
 )
 
-// forgetBuffer has room for a batch of clientsPerBatch.
-const forgetBuffer = 128 << 10
-
 // netlinkClients is the real clientTable. It dumps by itself: the library collects the
 // whole dump, does not see that it was interrupted, and loses the number of an error.
 type netlinkClients struct {
-	dumps   *rawSocket
-	deletes Netlink // opens its socket when there is something to delete
+	dumps *rawSocket
+	netns int
 }
 
 // openNetlinkClients opens the maps of a network namespace, see NewNetlink.
@@ -53,12 +50,10 @@ func openNetlinkClients(netns int) (clientTable, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &netlinkClients{dumps, Netlink{
-		table: rules.TableName, netns: netns, sendBuffer: forgetBuffer, receiveBuffer: forgetBuffer,
-	}}, nil
+	return &netlinkClients{dumps, netns}, nil
 }
 
-func (t *netlinkClients) close() error { return errors.Join(t.dumps.close(), t.deletes.Close()) }
+func (t *netlinkClients) close() error { return t.dumps.close() }
 
 func (t *netlinkClients) dump(ctx context.Context, name familyName, visit func(r remembered) error) error {
 	err := t.dumps.dump(ctx, elementsRequest(t.dumps.next(), name), elementsNew, func(payload []byte) error {
@@ -72,9 +67,9 @@ func (t *netlinkClients) dump(ctx context.Context, name familyName, visit func(r
 
 // elementsRequest asks for all elements of a set or map.
 func elementsRequest(seq uint32, name familyName) []byte {
-	b := appendHeader(nil, elementsGet, unix.NLM_F_DUMP, seq, addressFamily(name.family))
-	b = appendAttr(b, unix.NFTA_SET_ELEM_LIST_TABLE, []byte(rules.TableName+"\x00")...)
-	b = appendAttr(b, unix.NFTA_SET_ELEM_LIST_SET, []byte(name.name+"\x00")...)
+	b := appendRequest(nil, elementsGet, unix.NLM_F_DUMP, seq, addressFamily(name.family))
+	b = appendString(b, unix.NFTA_SET_ELEM_LIST_TABLE, rules.TableName)
+	b = appendString(b, unix.NFTA_SET_ELEM_LIST_SET, name.name)
 	return finish(b)
 }
 
@@ -135,18 +130,19 @@ func parseClient(element []byte, f rules.Family) (r remembered, ok bool) {
 }
 
 func (t *netlinkClients) forget(ctx context.Context, name familyName, clients []netip.Addr) error {
-	const op = "forget clients"
 	elements := make([]nftables.SetElement, len(clients))
 	for i, c := range clients {
 		elements[i].Key = c.AsSlice()
 	}
-	var encodeErr error
-	err := t.deletes.send(ctx, op, &Batch{}, func() {
-		set := &nftables.Set{Table: t.deletes.tableOf(name.family), Name: name.name}
-		encodeErr = t.deletes.conn.SetDeleteElements(set, elements)
+	err := withConn(ctx, t.netns, func(conn *nftables.Conn) error {
+		set := &nftables.Set{Table: rules.EncodeTable(name.family), Name: name.name}
+		if err := conn.SetDeleteElements(set, elements); err != nil {
+			return err //nolint:wrapcheck // see below
+		}
+		return conn.Flush() //nolint:wrapcheck // see below
 	})
-	if err := errors.Join(encodeErr, err); err != nil {
-		return fmt.Errorf("%s: %w", op, err)
+	if err != nil {
+		return fmt.Errorf("forget clients: %w", err)
 	}
 	return nil
 }

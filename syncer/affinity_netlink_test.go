@@ -19,7 +19,7 @@ import (
 // elementsMessage is an answer with elements of a map, as the kernel makes it: with
 // attributes that nobody asked for, and no two in an order that matters.
 func elementsMessage(f rules.Family, elements ...[2][]byte) []byte {
-	b := appendHeader(nil, elementsNew, 0, 1, addressFamily(f))
+	b := appendRequest(nil, elementsNew, 0, 1, addressFamily(f))
 	b = appendAttr(b, unix.NFTA_SET_ELEM_LIST_TABLE, []byte(rules.TableName+"\x00")...)
 	b = appendAttr(b, unix.NFTA_SET_ELEM_LIST_SET, []byte("affinity-0123456789abcdef\x00")...)
 	b = appendNested(b, unix.NFTA_SET_ELEM_LIST_ELEMENTS, func(b []byte) []byte {
@@ -223,11 +223,11 @@ func clientMap(t *testing.T, ns *nstest.NS, name familyName, clients int) []neti
 		elements = append(elements, nftables.SetElement{Key: addr.AsSlice(), Val: value, Timeout: time.Hour})
 	}
 	for part := range slices.Chunk(elements, 500) {
-		var encodeErr error
-		err := k.send(t.Context(), "add clients", &Batch{}, func() {
-			encodeErr = k.conn.SetAddElements(&nftables.Set{Table: k.tableOf(name.family), Name: name.name, HasTimeout: true}, part)
+		err := withConn(t.Context(), ns.FD(), func(conn *nftables.Conn) error {
+			set := &nftables.Set{Table: rules.EncodeTable(name.family), Name: name.name, HasTimeout: true}
+			return errors.Join(conn.SetAddElements(set, part), conn.Flush())
 		})
-		if err := errors.Join(encodeErr, err); err != nil {
+		if err != nil {
 			t.Fatal(err)
 		}
 	}

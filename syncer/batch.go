@@ -70,12 +70,11 @@ func (c Counts) String() string {
 
 // Size is how much a batch occupies on its way to the kernel.
 type Size struct {
-	Bytes    int // an upper estimate of its netlink messages
-	Messages int // each is answered
+	Bytes int // an upper estimate of its netlink messages
 }
 
 // Fits reports whether the size is within limits.
-func (s Size) Fits(limits Size) bool { return s.Bytes <= limits.Bytes && s.Messages <= limits.Messages }
+func (s Size) Fits(limits Size) bool { return s.Bytes <= limits.Bytes }
 
 // Upper estimates of encoded sizes, in bytes.
 const (
@@ -124,7 +123,6 @@ func (b *Batch) Add(ops ...Op) {
 
 func (b *Batch) add(op Op) {
 	b.ops = append(b.ops, op)
-	b.size.Messages++
 	b.size.Bytes += objectBytes
 	switch op.Verb {
 	case AddElements, DeleteElements:
@@ -164,6 +162,12 @@ func (b *Batch) String() string {
 		text = append(op.appendText(text), '\n')
 	}
 	return string(text)
+}
+
+// summary is the nft command of the operation, without its elements.
+func (op Op) summary() string {
+	op.Elements = nil
+	return string(op.appendText(nil))
 }
 
 // appendText appends the nft command of the operation.
@@ -214,6 +218,9 @@ func (op Op) kind() string {
 }
 
 func (op Op) appendElements(b []byte, text func(rules.Element, []byte) []byte) []byte {
+	if len(op.Elements) == 0 {
+		return b
+	}
 	for i, e := range op.Elements {
 		if i == 0 {
 			b = append(b, " { "...)

@@ -70,7 +70,7 @@ type query struct {
 // for UDP and TCP only. Addresses are left out: for those of IPv6 the comparison is
 // the wrong way round (ctnetlink_filter_match_tuple, up to 6.18 at least).
 func dumpRequest(seq uint32, q query, filter bool) []byte {
-	b := appendHeader(nil, ctMessageGet, unix.NLM_F_DUMP, seq, addressFamily(q.family))
+	b := appendRequest(nil, ctMessageGet, unix.NLM_F_DUMP, seq, addressFamily(q.family))
 	if filter {
 		flags := uint32(ctFilterProtoNum)
 		b = appendNested(b, ctaTupleOrig, func(b []byte) []byte {
@@ -103,7 +103,7 @@ func deleteRequest(buf []byte, seq uint32, f *flow) ([]byte, error) {
 	if len(f.tuple) <= attrBytes {
 		return nil, errors.New("a conntrack entry without a tuple")
 	}
-	b := appendHeader(buf, ctMessageDelete, unix.NLM_F_ACK, seq, f.family)
+	b := appendRequest(buf, ctMessageDelete, unix.NLM_F_ACK, seq, f.family)
 	b = append(b, f.tuple...)
 	b = append(b, f.zone...)
 	b = append(b, f.id...)

@@ -29,7 +29,7 @@ func (e entry) encode(seq uint32) []byte {
 	if e.replyDestination != "" {
 		replyTo = netip.MustParseAddrPort(e.replyDestination)
 	}
-	b := appendHeader(nil, ctMessageNew, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK, seq, addressFamily(rules.FamilyOf(source.Addr())))
+	b := appendRequest(nil, ctMessageNew, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK, seq, addressFamily(rules.FamilyOf(source.Addr())))
 	tupleZone := uint16(0)
 	if e.oneWay {
 		tupleZone = e.zone
@@ -151,7 +151,7 @@ func TestErrno(t *testing.T) {
 func TestReadDump(t *testing.T) {
 	sample := sampleEntries()[0].encode(1)
 	message := func(messageType, flags uint16, seq uint32, payload ...byte) []byte {
-		b := appendHeader(nil, messageType, flags, seq, 0)
+		b := appendRequest(nil, messageType, flags, seq, 0)
 		return finish(append(b[:headerBytes], payload...))
 	}
 	minus := binary.NativeEndian.AppendUint32(nil, uint32(0xffff_ffff-unix.ENOBUFS+1))

@@ -30,9 +30,9 @@
 // large map costs the kernel quadratic time. It lists chains and sets, keeps the
 // base chains that are as wanted, so that no hook is ever without its chain, and
 // flushes and refills everything else in one batch. Packets see the old rules or
-// the new ones. Only where there is nothing of ours yet, or where the socket's
-// buffers are too small (in a user namespace net.core.wmem_max and rmem_max bound
-// them), is it done in several batches.
+// the new ones. Only where there is nothing of ours yet, or where the socket's send
+// buffer is too small (in a user namespace net.core.wmem_max bounds
+// it), is it done in several batches.
 //
 // # Errors
 //

@@ -210,7 +210,7 @@ func TestConflictOverBatches(t *testing.T) {
 	const n = 500
 	memory := &syncer.Memory{}
 	small := synctest.NewKernel(memory)
-	small.Limit(syncer.Size{Bytes: 160_000, Messages: 1 << 20})
+	small.Limit(syncer.Size{Bytes: 160_000})
 	s := newSyncer(t, small, rules.Config{})
 	var before, after []*rules.ServicePort
 	for i := range n {
@@ -239,33 +239,32 @@ func TestInvalidServicePort(t *testing.T) {
 
 // TestSmallBuffers installs many Services though little fits into a batch.
 func TestSmallBuffers(t *testing.T) {
-	for _, limits := range []syncer.Size{{Bytes: 160_000, Messages: 1 << 20}, {Bytes: 1 << 30, Messages: 320}} {
-		memory := &syncer.Memory{}
-		small := synctest.NewKernel(memory)
-		small.Limit(limits)
-		s := newSyncer(t, small, rules.Config{})
-		var all []*rules.ServicePort
-		for i := range 2000 {
-			all = append(all, service(i, rules.IPv4, i, i+1, i+2))
-		}
-		for range 2 { // from nothing, then as a restart
-			mustSync(t, s, set(all...))
-			checkMemory(t, memory, s)
-			for _, b := range small.Applied() {
-				if !b.Size().Fits(limits) {
-					t.Errorf("a batch of %+v exceeds %+v", b.Size(), limits)
-				}
-			}
-			s = newSyncer(t, small, rules.Config{})
-		}
-		// Incrementally as well.
-		for i := range all {
-			all[i] = service(i, rules.IPv4, i+1, i+2)
-		}
-		mustSync(t, s, nil)
+	limits := syncer.Size{Bytes: 160_000}
+	memory := &syncer.Memory{}
+	small := synctest.NewKernel(memory)
+	small.Limit(limits)
+	s := newSyncer(t, small, rules.Config{})
+	var all []*rules.ServicePort
+	for i := range 2000 {
+		all = append(all, service(i, rules.IPv4, i, i+1, i+2))
+	}
+	for range 2 { // from nothing, then as a restart
 		mustSync(t, s, set(all...))
 		checkMemory(t, memory, s)
+		for _, b := range small.Applied() {
+			if !b.Size().Fits(limits) {
+				t.Errorf("a batch of %+v exceeds %+v", b.Size(), limits)
+			}
+		}
+		s = newSyncer(t, small, rules.Config{})
 	}
+	// Incrementally as well.
+	for i := range all {
+		all[i] = service(i, rules.IPv4, i+1, i+2)
+	}
+	mustSync(t, s, nil)
+	mustSync(t, s, set(all...))
+	checkMemory(t, memory, s)
 }
 
 // TestSmallSocketBuffers sends batches of every size that Limits allows through

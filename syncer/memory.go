@@ -74,7 +74,7 @@ func (m *Memory) Check(_ context.Context, b *Batch) error {
 }
 
 // Limits returns a size that no batch reaches.
-func (m *Memory) Limits() Size { return Size{Bytes: 1 << 40, Messages: 1 << 30} }
+func (m *Memory) Limits() Size { return Size{Bytes: 1 << 40} }
 
 // Close does nothing.
 func (m *Memory) Close() error { return nil }

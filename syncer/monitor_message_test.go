@@ -33,8 +33,8 @@ func TestCount(t *testing.T) {
 		"another family":    {notification(unix.NFT_MSG_NEWRULE, 1, unix.NFPROTO_INET, "nftproxy"), ForeignChange{}},
 		"a longer name":     {notification(unix.NFT_MSG_NEWRULE, 1, ip, "nftproxy-probe"), ForeignChange{}},
 		"a shorter name":    {notification(unix.NFT_MSG_NEWRULE, 1, ip, "nft"), ForeignChange{}},
-		"no name":           {finish(appendHeader(nil, unix.NFNL_SUBSYS_NFTABLES<<8, 0, 0, ip)), ForeignChange{}},
-		"another subsystem": {finish(appendAttr(appendHeader(nil, ctMessageNew, 0, 0, ip), 1, []byte("nftproxy\x00")...)), ForeignChange{}},
+		"no name":           {finish(appendRequest(nil, unix.NFNL_SUBSYS_NFTABLES<<8, 0, 0, ip)), ForeignChange{}},
+		"another subsystem": {finish(appendAttr(appendRequest(nil, ctMessageNew, 0, 0, ip), 1, []byte("nftproxy\x00")...)), ForeignChange{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m, rest, err := cutMessage(test.message)

@@ -148,7 +148,7 @@ func watched(t *testing.T, feed *fakeFeed, test func(t *testing.T, f *fakeFeed))
 
 // notification makes the kernel's message about an object in a table.
 func notification(messageType uint16, port uint32, family uint8, table string) []byte {
-	b := appendHeader(nil, unix.NFNL_SUBSYS_NFTABLES<<8|messageType, 0, 0, family)
+	b := appendRequest(nil, unix.NFNL_SUBSYS_NFTABLES<<8|messageType, 0, 0, family)
 	binary.NativeEndian.PutUint32(b[12:], port)
 	b = appendAttr(b, unix.NFTA_TABLE_NAME, append([]byte(table), 0)...)
 	return finish(appendAttr(b, 2, []byte("an object's name")...))
@@ -161,7 +161,7 @@ func element(port uint32) []byte {
 
 // generation makes the message that ends a transaction.
 func generation(port uint32, pid uint32, process string) []byte {
-	b := appendHeader(nil, newGeneration, 0, 0, unix.AF_UNSPEC)
+	b := appendRequest(nil, newGeneration, 0, 0, unix.AF_UNSPEC)
 	binary.NativeEndian.PutUint32(b[12:], port)
 	b = appendAttr(b, unix.NFTA_GEN_ID, 0, 0, 0, 1)
 	b = appendAttr(b, unix.NFTA_GEN_PROC_PID, binary.BigEndian.AppendUint32(nil, pid)...)

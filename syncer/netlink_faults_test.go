@@ -3,10 +3,13 @@ package syncer
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/rules"
 	"github.com/nftproxy/nftproxy/syncer/nstest"
@@ -32,53 +35,69 @@ func manyServices(n int) []Change {
 // TestBrokenSocket breaks the socket, so that nobody knows what became of a batch. The
 // sync fails, and the next one writes everything through a new socket.
 func TestBrokenSocket(t *testing.T) {
-	for name, test := range map[string]struct {
-		services int
-		fault    func(*Netlink) error
-		want     error
-	}{
-		"it is closed": {1, func(k *Netlink) error { return k.socket.Close() }, nil},
-		"answers exceed its buffer": {
-			3000,
-			func(k *Netlink) error {
-				k.limits.Messages = 1 << 20 // sends what Limits would not allow
-				return k.socket.SetReadBuffer(1)
-			},
-			syscall.ENOBUFS,
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			ns := nstest.New(t)
-			k, err := NewNetlink(ns.FD())
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = k.Close() })
-			s, err := New(k, rules.Config{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := s.Sync(t.Context(), nil); err != nil {
-				t.Fatal(err)
-			}
-			if err := test.fault(k); err != nil {
-				t.Fatal(err)
-			}
-			changes := manyServices(test.services)
-			_, err = s.Sync(t.Context(), changes)
-			if causeOf(err) != Unknown || err == nil || test.want != nil && !errors.Is(err, test.want) {
-				t.Fatalf("error: %v", err)
-			}
-			res, err := s.Sync(t.Context(), nil)
-			if err != nil || !res.Full {
-				t.Fatalf("%+v, %v", res, err)
-			}
-			listing := ns.MustNFT(t, "", "list", "map", "ip", "nftproxy", "endpoints")
-			if got := strings.Count(listing, " : 10.244."); got != test.services {
-				t.Errorf("%d endpoints, want %d", got, test.services)
-			}
-		})
+	ns := nstest.New(t)
+	k := openNetlink(t, ns)
+	s, err := New(k, rules.Config{})
+	if err != nil {
+		t.Fatal(err)
 	}
+	if _, err := s.Sync(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(unix.Dup3(int(null.Fd()), k.socket.fd, unix.O_CLOEXEC), null.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = s.Sync(t.Context(), manyServices(1)); causeOf(err) != Unknown || err == nil {
+		t.Fatalf("error: %v", err)
+	}
+	res, err := s.Sync(t.Context(), nil)
+	if err != nil || !res.Full {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	listing := ns.MustNFT(t, "", "list", "map", "ip", "nftproxy", "endpoints")
+	if got := strings.Count(listing, " : 10.244."); got != 1 {
+		t.Errorf("%d endpoints, want 1", got)
+	}
+}
+
+// TestMoreRefusalsThanRoom has the kernel refuse more messages of a batch than its
+// answers have room for: that some are lost does not make the outcome unknown.
+func TestMoreRefusalsThanRoom(t *testing.T) {
+	k := openNetlink(t, nstest.New(t))
+	apply(t, k, Op{Verb: AddTable, Family: rules.IPv4})
+	if err := unix.SetsockoptInt(k.socket.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 1); err != nil {
+		t.Fatal(err)
+	}
+	b := &Batch{}
+	for i := range 1000 {
+		b.Add(Op{Verb: DeleteChain, Family: rules.IPv4, Name: fmt.Sprintf("missing-%d", i)})
+	}
+	err := k.Apply(t.Context(), b)
+	var refused *refusedError
+	if causeOf(err) != Refused || !errors.Is(err, syscall.ENOENT) || !errors.As(err, &refused) {
+		t.Fatalf("error: %v", err)
+	}
+	if n := len(refused.answers); n == 0 || n == 1000 {
+		t.Errorf("%d answers: none was lost, or all", n)
+	}
+	if want := "delete chain ip nftproxy missing-0: no such file or directory"; !strings.Contains(err.Error(), want) {
+		t.Errorf("error %q, want %q in it", err, want)
+	}
+}
+
+// openNetlink opens a socket to a namespace for a test.
+func openNetlink(tb testing.TB, ns *nstest.NS) *Netlink {
+	tb.Helper()
+	k, err := NewNetlink(ns.FD())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = k.Close() })
+	return k
 }
 
 // TestListingWhileOthersCommit lists our tables while another program changes its own
@@ -86,11 +105,7 @@ func TestBrokenSocket(t *testing.T) {
 // out is complete.
 func TestListingWhileOthersCommit(t *testing.T) {
 	ns := nstest.New(t)
-	k, err := NewNetlink(ns.FD())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = k.Close() })
+	k := openNetlink(t, ns)
 	s, err := New(k, rules.Config{})
 	if err != nil {
 		t.Fatal(err)

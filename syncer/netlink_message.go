@@ -28,14 +28,23 @@ func addressFamily(f rules.Family) uint8 {
 	return unix.AF_INET6
 }
 
-// appendHeader begins a request in the empty b; finish ends it.
-func appendHeader(b []byte, messageType, flags uint16, seq uint32, family uint8) []byte {
-	b = binary.NativeEndian.AppendUint32(b, 0) // the length: see finish
+// appendRequest begins a request in the empty b; finish ends it.
+func appendRequest(b []byte, messageType, flags uint16, seq uint32, family uint8) []byte {
+	return appendFamily(appendHeader(b, messageType, flags, seq), family, 0)
+}
+
+// appendHeader begins a message that is a request. Its length is not there yet.
+func appendHeader(b []byte, messageType, flags uint16, seq uint32) []byte {
+	b = binary.NativeEndian.AppendUint32(b, 0) // the length
 	b = binary.NativeEndian.AppendUint16(b, messageType)
 	b = binary.NativeEndian.AppendUint16(b, unix.NLM_F_REQUEST|flags)
 	b = binary.NativeEndian.AppendUint32(b, seq)
-	b = binary.NativeEndian.AppendUint32(b, 0) // the kernel knows the sender
-	return append(b, family, unix.NFNETLINK_V0, 0, 0)
+	return binary.NativeEndian.AppendUint32(b, 0) // the kernel knows the sender
+}
+
+// appendFamily appends struct nfgenmsg, which follows the header.
+func appendFamily(b []byte, family uint8, id uint16) []byte {
+	return binary.BigEndian.AppendUint16(append(b, family, unix.NFNETLINK_V0), id)
 }
 
 func finish(b []byte) []byte {
@@ -48,6 +57,13 @@ func appendAttr(b []byte, attr uint16, value ...byte) []byte {
 	b = binary.NativeEndian.AppendUint16(b, attr)
 	b = append(b, value...)
 	return append(b, make([]byte, align(len(value))-len(value))...)
+}
+
+// appendString appends an attribute with a text and the NUL at its end.
+func appendString(b []byte, attr uint16, text string) []byte {
+	b = binary.NativeEndian.AppendUint16(b, attrBytes+uint16(len(text)+1))
+	b = append(binary.NativeEndian.AppendUint16(b, attr), text...)
+	return append(b, make([]byte, align(len(text)+1)-len(text))...)
 }
 
 func appendNested(b []byte, attr uint16, content func(b []byte) []byte) []byte {

@@ -253,7 +253,6 @@ func (s *Syncer) fitting(changes []change, limits Size) int {
 	for i, c := range changes {
 		n := s.installed.services[c.key].NumElements() + c.next.NumElements()
 		size.Bytes += n * (elementBytes + endpointBytes)
-		size.Messages = size.Bytes / (elementsPerMessage * elementBytes)
 		if i > 0 && !size.Fits(limits) {
 			return i
 		}

@@ -31,7 +31,7 @@ func newBenchCommand() *cobra.Command {
 		Short: "Measure rule-update latency on this machine",
 		Long: `bench measures on this machine's kernel, in a private network namespace: nothing
 outside of that is touched. As root that is all; for another user it is a user namespace
-too, where the kernel bounds a batch by the sysctls net.core.wmem_max and rmem_max, so
+too, where the kernel bounds a batch by the sysctl net.core.wmem_max, so
 that large first syncs take more batches.`,
 		Example: `  nftproxy bench update --services 10000
   nftproxy bench scale --report report/

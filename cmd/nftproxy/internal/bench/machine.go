@@ -19,7 +19,7 @@ type Machine struct {
 	// Load is the load average of the last minute, at the beginning: what else ran.
 	Load string `json:"load_average"`
 	// UserNamespace says that it was measured in a user namespace, where a batch is bounded
-	// by net.core.wmem_max and rmem_max.
+	// by net.core.wmem_max.
 	UserNamespace bool `json:"user_namespace"`
 }
 
@@ -63,7 +63,7 @@ func (m Machine) String() string {
 	text := "nftproxy " + m.Version + ", " + m.Go + ", Linux " + m.Kernel + ", " + m.CPU +
 		", " + strconv.Itoa(m.CPUs) + " CPUs, load average " + m.Load
 	if m.UserNamespace {
-		text += ", in a user namespace (batches bounded by net.core.wmem_max and rmem_max)"
+		text += ", in a user namespace (batches bounded by net.core.wmem_max)"
 	}
 	return text
 }
