@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -36,8 +37,35 @@ type Tracker struct {
 
 // tracked is a Service with its EndpointSlices; either may come first.
 type tracked struct {
-	service *Service // nil if there is none
-	slices  map[types.NamespacedName]*EndpointSlice
+	service *Service         // nil if there is none
+	slices  []*EndpointSlice // sorted by name; almost all Services have one or two
+}
+
+// find returns where the slice of a name is, or has to go.
+func (e *tracked) find(name types.NamespacedName) (i int, found bool) {
+	return slices.BinarySearchFunc(e.slices, name.Name, func(s *EndpointSlice, name string) int {
+		return strings.Compare(s.Name.Name, name)
+	})
+}
+
+// slice returns the slice of a name, nil if there is none.
+func (e *tracked) slice(name types.NamespacedName) *EndpointSlice {
+	if i, found := e.find(name); found {
+		return e.slices[i]
+	}
+	return nil
+}
+
+// add adds a slice whose name is not there yet.
+func (e *tracked) add(s *EndpointSlice) {
+	i, _ := e.find(s.Name)
+	e.slices = slices.Insert(e.slices, i, s)
+}
+
+// remove removes the slice of a name that is there.
+func (e *tracked) remove(name types.NamespacedName) {
+	i, _ := e.find(name)
+	e.slices = slices.Delete(e.slices, i, i+1)
 }
 
 // NewTracker returns a Tracker that knows nothing yet. Service ports of other
@@ -159,7 +187,7 @@ func (t *Tracker) frontends(s *Service) map[claim]bool {
 func (t *Tracker) applySlice(name types.NamespacedName, next *EndpointSlice) {
 	var prev *EndpointSlice
 	if owner, ok := t.owners[name]; ok {
-		prev = t.services[owner].slices[name]
+		prev = t.services[owner].slice(name)
 	}
 	if prev == next || prev != nil && next != nil && prev.Equal(next) {
 		return
@@ -167,14 +195,14 @@ func (t *Tracker) applySlice(name types.NamespacedName, next *EndpointSlice) {
 	if prev != nil {
 		owner := t.owners[name]
 		delete(t.owners, name)
-		delete(t.services[owner].slices, name)
+		t.services[owner].remove(name)
 		t.forget(owner, t.services[owner])
 		t.touchHealth(owner)
 	}
 	if next != nil {
 		owner := types.NamespacedName{Namespace: name.Namespace, Name: next.Service}
 		t.owners[name] = owner
-		t.entry(owner).slices[name] = next
+		t.entry(owner).add(next)
 		t.touchHealth(owner)
 	}
 	keep(t.zoned, name, next != nil && next.zoned())
@@ -221,7 +249,7 @@ func keep(set map[types.NamespacedName]bool, name types.NamespacedName, is bool)
 func (t *Tracker) entry(name types.NamespacedName) *tracked {
 	entry, ok := t.services[name]
 	if !ok {
-		entry = &tracked{slices: map[types.NamespacedName]*EndpointSlice{}}
+		entry = &tracked{}
 		t.services[name] = entry
 	}
 	return entry

@@ -37,7 +37,7 @@ func (t *Tracker) setZone(zone string) {
 		return
 	}
 	for name := range t.zoned {
-		slice := t.services[t.owners[name]].slices[name]
+		slice := t.services[t.owners[name]].slice(name)
 		for i := range slice.Endpoints {
 			if e := &slice.Endpoints[i]; e.zoneHint(prev) != e.zoneHint(zone) {
 				t.markSlices(nil, slice)

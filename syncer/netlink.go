@@ -120,6 +120,7 @@ func (k *Netlink) send(ctx context.Context, op string, b *Batch, impossible bool
 	if err := k.open(); err != nil {
 		return err
 	}
+	defer k.encoder.release()
 	defer func() {
 		if err != nil { // an answer may still come, and it is not for the next batch
 			err = errors.Join(err, k.Close())

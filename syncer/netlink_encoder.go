@@ -50,9 +50,6 @@ func newEncoder(table string) (*encoder, error) {
 // encode encodes a batch, which is not empty. With impossible, an operation that cannot
 // succeed comes last.
 func (e *encoder) encode(b *Batch, impossible bool) error {
-	if cap(e.buf) > keptBytes {
-		e.buf = nil
-	}
 	e.buf, e.seq, e.last = e.buf[:0], 0, 0
 	e.frame(unix.NFNL_MSG_BATCH_BEGIN)
 	var family rules.Family
@@ -71,6 +68,13 @@ func (e *encoder) encode(b *Batch, impossible bool) error {
 	e.askForAnswer()
 	e.frame(unix.NFNL_MSG_BATCH_END)
 	return nil
+}
+
+// release gives up the buffer if it is large.
+func (e *encoder) release() {
+	if cap(e.buf) > keptBytes {
+		e.buf = nil
+	}
 }
 
 // op appends the message of an operation.

@@ -45,7 +45,9 @@ func (d *daemon) run(ctx context.Context, cfg *config.Config, log *zap.Logger) e
 	if err != nil {
 		return err
 	}
+	memory := newMemory(&opts)
 	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { memory.run(ctx); return nil })
 	if !d.dryRun {
 		setUpNode(cfg, log)
 		addKernelWork(&opts)
