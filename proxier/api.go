@@ -133,7 +133,7 @@ func listWatch[L kindList](client kindClient[L], labelSelector, fieldSelector st
 	}}
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			if err := past.list(o); err != nil {
+			if err := past.list(ctx, o); err != nil {
 				return nil, err
 			}
 			all, err := list(ctx, o)
@@ -144,7 +144,7 @@ func listWatch[L kindList](client kindClient[L], labelSelector, fieldSelector st
 			return all, nil
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			if err := past.resume(ctx, o); err != nil {
+			if err := past.watch(ctx, o); err != nil {
 				return nil, err
 			}
 			o.LabelSelector, o.FieldSelector = labelSelector, fieldSelector

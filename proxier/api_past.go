@@ -17,8 +17,10 @@ import (
 // restore undid: a deleted Service would stay, and a restored one be missing, until the
 // watch ends after 5 to 10 minutes, and for good if the server has got that far by then.
 //
-// So a watch goes on only after the server was asked where it is. Watches begin every few
-// minutes and after outages, so that this costs next to nothing.
+// So a watch goes on only after the server was asked where it is, and so does a list that
+// must not be older than what is known: a server waits 3 seconds for a version to come
+// before it says that it is too large, and a client tries again ten times. Watches begin
+// every few minutes and after outages, so that this costs next to nothing.
 //
 // A server that has already got further than this program was, with a new history,
 // cannot be told from one that was never restored. This is why etcd's manual wants
@@ -35,17 +37,29 @@ type apiPast struct {
 	fresh, unreached string
 }
 
-// resume is to be called before a watch. A version that the server has not reached is an
+// watch is to be called before a watch. A version that the server has not reached is an
 // error that makes a reflector list everything (410 Gone). Other errors are those of the
 // question, which says as much about the watch that was to follow: the same rights but
 // for the verb, and the same server.
-func (p *apiPast) resume(ctx context.Context, o metav1.ListOptions) error {
+func (p *apiPast) watch(ctx context.Context, o metav1.ListOptions) error {
 	if o.SendInitialEvents != nil && *o.SendInitialEvents {
-		return p.list(o)
+		// It is a list, and a role may allow this way to list only.
+		if o.ResourceVersion != "" && o.ResourceVersion == p.unreached {
+			return lost(o.ResourceVersion)
+		}
+		return nil
 	}
 	fresh := p.fresh
 	p.fresh = ""
-	if o.ResourceVersion == "" || o.ResourceVersion == "0" || o.ResourceVersion == fresh {
+	if o.ResourceVersion == fresh {
+		return nil
+	}
+	return p.list(ctx, o)
+}
+
+// list is to be called before a list. Its errors are those of watch.
+func (p *apiPast) list(ctx context.Context, o metav1.ListOptions) error {
+	if o.ResourceVersion == "" || o.ResourceVersion == "0" {
 		return nil
 	}
 	newest, err := p.newest(ctx)
@@ -60,19 +74,12 @@ func (p *apiPast) resume(ctx context.Context, o metav1.ListOptions) error {
 	p.unreached = o.ResourceVersion
 	p.log.Warn("the API server is older than the last known state, as after a restore of etcd: listing anew",
 		zap.String("known", o.ResourceVersion), zap.String("server", newest))
-	return p.list(o)
-}
-
-// list is to be called before a list, or a watch that begins with one. After a refused
-// watch a reflector first asks for a list that is not older than what it knows. A server
-// waits 3 seconds for that version before it says that it is too large, and a client
-// tries again ten times if it was no watch.
-func (p *apiPast) list(o metav1.ListOptions) error {
-	if o.ResourceVersion == "" || o.ResourceVersion != p.unreached {
-		return nil
-	}
-	return apierrors.NewResourceExpired(fmt.Sprintf("resource version %s is of a history that the API server has lost", o.ResourceVersion))
+	return lost(o.ResourceVersion)
 }
 
 // listed is to be called with the version of a list that has arrived.
 func (p *apiPast) listed(version string) { p.fresh = version }
+
+func lost(version string) error {
+	return apierrors.NewResourceExpired(fmt.Sprintf("resource version %s is of a history that the API server has lost", version))
+}

@@ -20,50 +20,53 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// A watch goes on from a version only if the server has reached it.
+// A watch goes on from a version only if the server has reached it, and so does a list.
 func TestAPIPast(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "services"}, "", errors.New("no"))
 	for name, test := range map[string]struct {
-		from    metav1.ListOptions
+		from    string
 		newest  string
 		err     error // of the question
 		asked   bool
 		expired bool
 	}{
-		"from nothing":                {from: metav1.ListOptions{}},
-		"from anything":               {from: metav1.ListOptions{ResourceVersion: "0"}},
-		"with initial events":         {from: metav1.ListOptions{ResourceVersion: "10", SendInitialEvents: ptr.To(true)}},
-		"without initial events":      {from: metav1.ListOptions{ResourceVersion: "10", SendInitialEvents: ptr.To(false)}, newest: "9", asked: true, expired: true},
-		"the newest":                  {from: metav1.ListOptions{ResourceVersion: "10"}, newest: "10", asked: true},
-		"an older one":                {from: metav1.ListOptions{ResourceVersion: "10"}, newest: "100", asked: true},
-		"one to come":                 {from: metav1.ListOptions{ResourceVersion: "10"}, newest: "9", asked: true, expired: true},
-		"one to come, with 20 digits": {from: metav1.ListOptions{ResourceVersion: "18446744073709551617"}, newest: "18446744073709551616", asked: true, expired: true},
-		"no answer":                   {from: metav1.ListOptions{ResourceVersion: "10"}, err: forbidden, asked: true},
-		"versions without an order":   {from: metav1.ListOptions{ResourceVersion: "10"}, newest: "x9", asked: true},
-		"an answer without a version": {from: metav1.ListOptions{ResourceVersion: "10"}, newest: "", asked: true},
+		"from nothing":                {from: ""},
+		"from anything":               {from: "0"},
+		"the newest":                  {from: "10", newest: "10", asked: true},
+		"an older one":                {from: "10", newest: "100", asked: true},
+		"one to come":                 {from: "10", newest: "9", asked: true, expired: true},
+		"one to come, with 20 digits": {from: "18446744073709551617", newest: "18446744073709551616", asked: true, expired: true},
+		"no answer":                   {from: "10", err: forbidden, asked: true},
+		"versions without an order":   {from: "10", newest: "x9", asked: true},
+		"an answer without a version": {from: "10", newest: "", asked: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			asked := false
+			questions := 0
 			p := &apiPast{log: zap.NewNop(), newest: func(context.Context) (string, error) {
-				asked = true
+				questions++
 				return test.newest, test.err
 			}}
-			err := p.resume(t.Context(), test.from)
-			if asked != test.asked || apierrors.IsResourceExpired(err) != test.expired {
-				t.Errorf("asked: %t, %v", asked, err)
+			o := metav1.ListOptions{ResourceVersion: test.from}
+			withInitialEvents := metav1.ListOptions{ResourceVersion: test.from, SendInitialEvents: ptr.To(true)}
+			if err := p.watch(t.Context(), withInitialEvents); err != nil {
+				t.Errorf("a list as a watch that nothing is known of: %v", err)
 			}
-			if !test.expired && !errors.Is(err, test.err) {
-				t.Errorf("%v, want %v", err, test.err)
-			}
-			// What was refused once is no version to list from either.
-			initial := metav1.ListOptions{ResourceVersion: test.from.ResourceVersion, SendInitialEvents: ptr.To(true)}
-			for _, err := range []error{p.list(metav1.ListOptions{ResourceVersion: test.from.ResourceVersion}), p.resume(t.Context(), initial)} {
-				if apierrors.IsResourceExpired(err) != test.expired {
-					t.Errorf("list: %v", err)
+			for _, request := range []func(context.Context, metav1.ListOptions) error{p.watch, p.list} {
+				err := request(t.Context(), o)
+				if apierrors.IsResourceExpired(err) != test.expired || !test.expired && !errors.Is(err, test.err) {
+					t.Errorf("%v", err)
 				}
 			}
-			if err := errors.Join(p.list(metav1.ListOptions{}), p.list(metav1.ListOptions{ResourceVersion: "11"})); err != nil {
-				t.Errorf("another list: %v", err)
+			if want := map[bool]int{true: 2}[test.asked]; questions != want {
+				t.Errorf("%d questions, want %d", questions, want)
+			}
+			// What was refused is no version for a list as a watch either.
+			if err := p.watch(t.Context(), withInitialEvents); apierrors.IsResourceExpired(err) != test.expired {
+				t.Errorf("a list as a watch: %v", err)
+			}
+			other := metav1.ListOptions{ResourceVersion: "11", SendInitialEvents: ptr.To(true)}
+			if err := p.watch(t.Context(), other); err != nil {
+				t.Errorf("another list as a watch: %v", err)
 			}
 		})
 	}
@@ -74,21 +77,21 @@ func TestAPIPastAfterList(t *testing.T) {
 	p := &apiPast{log: zap.NewNop(), newest: func(context.Context) (string, error) { return "9", nil }}
 	p.listed("10")
 	for i, expired := range []bool{false, true} {
-		if err := p.resume(t.Context(), metav1.ListOptions{ResourceVersion: "10"}); apierrors.IsResourceExpired(err) != expired {
+		if err := p.watch(t.Context(), metav1.ListOptions{ResourceVersion: "10"}); apierrors.IsResourceExpired(err) != expired {
 			t.Errorf("watch %d: %v", i, err)
 		}
 	}
 }
 
-// questions answers all requests but lists as watches, and remembers them.
-type questions struct {
+// oldServer answers all requests but lists as watches, and remembers them.
+type oldServer struct {
 	t      testing.TB
 	status int
 	newest string
 	all    []string
 }
 
-func (q *questions) answer(w http.ResponseWriter, req *http.Request) {
+func (q *oldServer) answer(w http.ResponseWriter, req *http.Request) {
 	var text []string
 	for _, name := range []string{"watch", "limit", "resourceVersion", "labelSelector", "fieldSelector"} {
 		if value := req.FormValue(name); value != "" {
@@ -127,7 +130,7 @@ func TestAPIRestored(t *testing.T) {
 		"it does not let itself be asked": {http.StatusForbidden, "", "12", "no right (a ClusterRole must allow to list and watch them)"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			q := &questions{t: t, status: test.status, newest: test.newest}
+			q := &oldServer{t: t, status: test.status, newest: test.newest}
 			server := newAPIServer(t)
 			server.one = q.answer
 			server.events[servicesPath] = []runtime.Object{namedService("a", "10.96.0.1"), namedService("b", "10.96.0.2")}
