@@ -19,7 +19,7 @@ RACE := $(if $(shell command -v $${CC:-cc}),-race)
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
 
 .PHONY: build
 build: ## build bin/nftproxy
@@ -105,17 +105,29 @@ e2e: root nft build ## run scenario cases with real packets, objects from manife
 e2e-peer: root nft etcd build bin/kube-apiserver bin/kube-proxy ## run scenario cases with kube-proxy too, and print a table (as root)
 	cd e2e && $(E2E_CASES) E2E_PROXY=both $(E2E_TEST)
 
+# The programs of tests with a real API server.
+E2E_BINS  = bin/kube-apiserver bin/kube-controller-manager bin/kube-proxy bin/kubectl
+E2E_PATHS = NFTPROXY_BIN=$(CURDIR)/bin/nftproxy KUBE_APISERVER_BIN=$(CURDIR)/bin/kube-apiserver \
+  KUBE_CONTROLLER_MANAGER_BIN=$(CURDIR)/bin/kube-controller-manager \
+  KUBE_PROXY_BIN=$(CURDIR)/bin/kube-proxy KUBECTL_BIN=$(CURDIR)/bin/kubectl
+
 .PHONY: e2e-api
-e2e-api: root nft etcd build bin/kube-apiserver bin/kube-controller-manager bin/kubectl ## test against a real API server, then run scenario cases with it (as root)
-	cd e2e && NFTPROXY_BIN=$(CURDIR)/bin/nftproxy KUBE_APISERVER_BIN=$(CURDIR)/bin/kube-apiserver \
-	  KUBE_CONTROLLER_MANAGER_BIN=$(CURDIR)/bin/kube-controller-manager KUBECTL_BIN=$(CURDIR)/bin/kubectl \
-	  $(GO) test -count=1 $(RACE) -v -timeout 15m -run '^Test(API|APIDeploy|ControlPlane)$$' .
+e2e-api: root nft etcd build $(E2E_BINS) ## test against a real API server, then run scenario cases with it (as root)
+	cd e2e && $(E2E_PATHS) $(GO) test -count=1 $(RACE) -v -timeout 20m -run '^Test(API|APIDeploy|ControlPlane|Figures)$$' .
 	cd e2e && $(E2E_CASES) E2E_DRIVER=api E2E_SHUFFLE=$$(date +%s) $(E2E_TEST)
 
 .PHONY: e2e-swap
-e2e-swap: root nft iptables etcd build bin/kube-apiserver bin/kube-proxy ## replace kube-proxy by nftproxy and go back, under load (as root)
-	cd e2e && NFTPROXY_BIN=$(CURDIR)/bin/nftproxy KUBE_APISERVER_BIN=$(CURDIR)/bin/kube-apiserver KUBE_PROXY_BIN=$(CURDIR)/bin/kube-proxy \
-	  $(GO) test -count=1 $(RACE) -v -timeout 5m -run TestTakeOver .
+e2e-swap: root nft iptables etcd build $(E2E_BINS) ## replace kube-proxy by nftproxy and go back, under load (as root)
+	cd e2e && $(E2E_PATHS) $(GO) test -count=1 $(RACE) -v -timeout 5m -run TestTakeOver .
+
+FIGURES_SERVICES    ?= 10000
+FIGURES_CHANGES     ?= 1000
+FIGURES_ALL_CHANGES ?= 10000
+
+.PHONY: e2e-figures
+e2e-figures: root nft etcd build $(E2E_BINS) ## measure nftproxy and kube-proxy with a large cluster, takes ten minutes (as root)
+	cd e2e && $(E2E_PATHS) FIGURES_SERVICES=$(FIGURES_SERVICES) FIGURES_CHANGES=$(FIGURES_CHANGES) \
+	  FIGURES_ALL_CHANGES=$(FIGURES_ALL_CHANGES) $(GO) test -count=1 -v -timeout 60m -run '^TestFigures$$' .
 
 .PHONY: e2e-unit
 e2e-unit: root etcd bin/kube-apiserver ## test the e2e harness itself (as root)

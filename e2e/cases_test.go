@@ -167,7 +167,7 @@ func newBed(t *testing.T, c casesConfig, proxyName string) *bed {
 		b.proxy, err = proxy.NewKubeProxy(options)
 	default:
 		options.Program = program(t, "NFTPROXY_BIN")
-		b.proxy, err = proxy.NewNFTProxy(t.Context(), options)
+		b.proxy = proxy.NewNFTProxy(options)
 	}
 	if err != nil {
 		t.Fatal(err)

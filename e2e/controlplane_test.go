@@ -16,9 +16,10 @@ import (
 // Pods.
 const many = 40
 
-// TestControlPlane runs the proxy with the rights of kube-proxy against an API server
-// and the controller that makes EndpointSlices of Pods. Both change in all ways and have
-// all kinds of outages; then the rules are what a computation from nothing makes.
+// TestControlPlane runs the proxy with the rights of the manifests against an API server
+// and the controllers that make Pods of Deployments and EndpointSlices of Pods. All
+// change in all ways and have all kinds of outages; then the rules are what a computation
+// from nothing makes.
 func TestControlPlane(t *testing.T) {
 	// How long a connection may be silent until client-go asks whether it is still there,
 	// and how long it waits for the answer, in seconds. The defaults are 30 and 15.
@@ -35,8 +36,16 @@ func TestControlPlane(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.testPods(t)
+	c.testDeployment(t)
 	c.testManyServices(t)
+	step(t, "the proxy had all rights that it asked for", func() {
+		if log := c.proxy.Tail(100_000); strings.Contains(log, "orbidden") {
+			t.Errorf("its output:\n%s", log)
+		}
+	})
 	c.testOutages(t)
+	c.testForwarder(t)
+	c.testRestore(t)
 	step(t, "SIGTERM ends the proxy with exit code 0", func() { c.stopProxy(t) })
 }
 
@@ -127,54 +136,4 @@ func (c *cluster) settled(t *testing.T, services int) {
 		time.Sleep(50 * time.Millisecond)
 	}
 	c.equalsFresh(t, outageSettle)
-}
-
-// testOutages has the API server fail in all ways, while changes are made that the proxy
-// does not see. The rules stay and work meanwhile.
-func (c *cluster) testOutages(t *testing.T) {
-	outages := 0
-	// A Service and a Pod that the proxy has missed.
-	change := func() {
-		outages++
-		name := fmt.Sprintf("missed-%d", outages)
-		if _, err := c.services().Create(t.Context(), selectingService(name), metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		c.startPod(t, name, name, madeUpAddresses(1000+outages))
-	}
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, outage := range []struct {
-		title  string
-		happen func()
-	}{
-		{"the API server is killed", func() {
-			must(c.control.CrashAPIServer())
-			must(c.control.StartAPIServer(t.Context()))
-			change()
-		}},
-		{"connections stall", func() {
-			must(c.control.Stall(t.Context()))
-			change()
-			time.Sleep(still)
-			must(c.control.Unstall(t.Context()))
-		}},
-		{"connections stall until the API server has forgotten what was meanwhile", func() {
-			must(c.control.Stall(t.Context()))
-			change()
-			must(c.control.ForgetHistory(t.Context()))
-			must(c.control.Unstall(t.Context()))
-		}},
-	} {
-		step(t, outage.title+": the rules stay meanwhile, and are right afterwards", func() {
-			c.underLoad(t, serviceAddresses(), connections(testnet.PodD, testnet.PodE), outage.happen)
-			c.proxyRuns(t)
-			c.equalsFresh(t, 2*outageSettle)
-			c.reaches(t, settle, testnet.PodD, testnet.PodE)
-		})
-	}
 }

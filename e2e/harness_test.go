@@ -7,11 +7,13 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/kubernetes"
@@ -53,6 +55,7 @@ type cluster struct {
 	client    *kubernetes.Clientset
 	proxyPath string
 	proxy     *process.Process // nil while stopped
+	token     string           // of the proxy's ServiceAccount, once there is one
 	logs      string
 }
 
@@ -134,10 +137,17 @@ func (c *cluster) serve(t *testing.T, port uint16, hosts ...string) { //nolint:u
 	}
 }
 
-// startProxy starts the proxy on node1, perhaps with more flags.
+// startProxy starts the proxy on node1 with the rights of the manifests, perhaps with
+// more flags.
 func (c *cluster) startProxy(t *testing.T, flags ...string) {
 	t.Helper()
-	kubeconfig, err := c.control.ProxyKubeconfig()
+	c.startProxyAt(t, c.control.Address(), flags...)
+}
+
+// startProxyAt starts the proxy with an address and port of the API server.
+func (c *cluster) startProxyAt(t *testing.T, server string, flags ...string) {
+	t.Helper()
+	kubeconfig, err := c.control.KubeconfigOf(c.accountToken(t), server)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,6 +163,34 @@ func (c *cluster) startProxy(t *testing.T, flags ...string) {
 		t.Fatal(err)
 	}
 	c.proxy = proxy
+}
+
+// accountToken makes the ServiceAccount of the manifests, and its rights, if they are not
+// there, and returns a token.
+func (c *cluster) accountToken(t *testing.T) string {
+	t.Helper()
+	if c.token != "" {
+		return c.token
+	}
+	var account []string
+	for _, object := range parseManifests(t, c.render(t, rendering{folder: "base"})) {
+		switch object.GetKind() {
+		case "ServiceAccount", "ClusterRole", "ClusterRoleBinding":
+			text, err := object.MarshalJSON()
+			if err != nil {
+				t.Fatal(err)
+			}
+			account = append(account, string(text))
+		}
+	}
+	c.kubectl(t, strings.Join(account, "\n---\n"), "apply", "-f", "-")
+	request := &authenticationv1.TokenRequest{}
+	answer, err := c.client.CoreV1().ServiceAccounts(metav1.NamespaceSystem).CreateToken(t.Context(), nftProxySet, request, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.token = answer.Status.Token
+	return c.token
 }
 
 // stopProxy asks the proxy to end; it must do so with exit code 0.

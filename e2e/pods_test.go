@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"testing"
@@ -65,21 +66,27 @@ func (c *cluster) startPod(t *testing.T, name, app string, addresses []netip.Add
 			Containers:                   []corev1.Container{{Name: "main", Image: "example.com/app"}},
 		},
 	}
-	pod, err := c.pods().Create(t.Context(), pod, metav1.CreateOptions{})
+	_, err := c.pods().Create(t.Context(), pod, metav1.CreateOptions{})
+	must(t, err)
+	must(t, c.ready(t.Context(), name, addresses))
+}
+
+// ready writes the status of a Pod that has started.
+func (c *cluster) ready(ctx context.Context, name string, addresses []netip.Addr) error {
+	pod, err := c.pods().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	pod.Status = corev1.PodStatus{
 		Phase:      corev1.PodRunning,
 		PodIP:      addresses[0].String(),
-		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
+		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()}},
 	}
 	for _, a := range addresses {
 		pod.Status.PodIPs = append(pod.Status.PodIPs, corev1.PodIP{IP: a.String()})
 	}
-	if _, err := c.pods().UpdateStatus(t.Context(), pod, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = c.pods().UpdateStatus(ctx, pod, metav1.UpdateOptions{})
+	return err
 }
 
 // endPod takes a Pod away, as its kubelet would once it has ended.

@@ -75,11 +75,14 @@ type apiKind struct {
 func (a *API) kinds() []apiKind {
 	thisNode := fields.OneTermEqualSelector(metav1.ObjectNameField, a.nodeName).String()
 	core, everywhere := a.client.CoreV1(), metav1.NamespaceAll
+	services, slices := core.Services(everywhere), a.client.DiscoveryV1().EndpointSlices(everywhere)
+	nodes, cidrs := core.Nodes(), a.client.NetworkingV1().ServiceCIDRs()
+	log := func(kind string) *zap.Logger { return a.log.With(zap.String("kind", kind)) }
 	return []apiKind{
-		{kindService, &corev1.Service{}, listWatch(core.Services(everywhere), serviceLabels, serviceFields)},
-		{kindSlice, &discoveryv1.EndpointSlice{}, listWatch(a.client.DiscoveryV1().EndpointSlices(everywhere), sliceLabels, "")},
-		{kindNode, &corev1.Node{}, listWatch(core.Nodes(), "", thisNode)},
-		{kindServiceCIDR, &networkingv1.ServiceCIDR{}, listWatch(a.client.NetworkingV1().ServiceCIDRs(), "", "")},
+		{kindService, &corev1.Service{}, listWatch(services, serviceLabels, serviceFields, log(kindService))},
+		{kindSlice, &discoveryv1.EndpointSlice{}, listWatch(slices, sliceLabels, "", log(kindSlice))},
+		{kindNode, &corev1.Node{}, listWatch(nodes, "", thisNode, log(kindNode))},
+		{kindServiceCIDR, &networkingv1.ServiceCIDR{}, listWatch(cidrs, "", "", log(kindServiceCIDR))},
 	}
 }
 
@@ -101,20 +104,49 @@ func (a *API) reflector(k apiKind, out *apiOutput, health *apiHealth, c clock.Cl
 	)
 }
 
+// kindList is a list of objects of any kind.
+type kindList interface {
+	runtime.Object
+	metav1.ListInterface
+}
+
 // kindClient is what a typed client of any kind has; L is the kind's list.
-type kindClient[L runtime.Object] interface {
+type kindClient[L kindList] interface {
 	List(ctx context.Context, o metav1.ListOptions) (L, error)
 	Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
 }
 
 // listWatch lists and watches what the selectors select.
-func listWatch[L runtime.Object](client kindClient[L], labelSelector, fieldSelector string) *cache.ListWatch {
+func listWatch[L kindList](client kindClient[L], labelSelector, fieldSelector string, log *zap.Logger) *cache.ListWatch {
+	list := func(ctx context.Context, o metav1.ListOptions) (L, error) {
+		o.LabelSelector, o.FieldSelector = labelSelector, fieldSelector
+		return client.List(ctx, o)
+	}
+	past := &apiPast{log: log, newest: func(ctx context.Context) (string, error) {
+		// Without a version, the answer is as new as anything that any API server has
+		// sent. It is one object, with the selectors so as to need no other rights.
+		one, err := list(ctx, metav1.ListOptions{Limit: 1})
+		if err != nil {
+			return "", err
+		}
+		return one.GetResourceVersion(), nil
+	}}
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.LabelSelector, o.FieldSelector = labelSelector, fieldSelector
-			return client.List(ctx, o)
+			if err := past.list(ctx, o); err != nil {
+				return nil, err
+			}
+			all, err := list(ctx, o)
+			if err != nil {
+				return nil, err
+			}
+			past.listed(all.GetResourceVersion())
+			return all, nil
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			if err := past.watch(ctx, o); err != nil {
+				return nil, err
+			}
 			o.LabelSelector, o.FieldSelector = labelSelector, fieldSelector
 			return client.Watch(ctx, o)
 		},

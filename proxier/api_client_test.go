@@ -50,6 +50,8 @@ type apiServer struct {
 	events   map[string][]runtime.Object
 	requests map[string]*http.Request
 	more     map[string]chan metav1.WatchEvent
+	// one answers the other requests; nil refuses them.
+	one http.HandlerFunc
 }
 
 func newAPIServer(t testing.TB) *apiServer {
@@ -84,7 +86,15 @@ func bookmarkOf(path string) (runtime.Object, *metav1.ObjectMeta) {
 }
 
 func (s *apiServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	if req.FormValue("watch") != "true" || req.FormValue("sendInitialEvents") != "true" {
+	s.mu.Lock()
+	one := s.one
+	s.mu.Unlock()
+	switch {
+	case req.FormValue("watch") == "true" && req.FormValue("sendInitialEvents") == "true":
+	case one != nil:
+		one(w, req)
+		return
+	default:
 		http.Error(w, "only watches with initial events", http.StatusNotFound)
 		return
 	}

@@ -1,7 +1,7 @@
 // Package controlplane runs a real Kubernetes API server and its etcd in a
 // network namespace, for tests that need what an API server does and little
-// else of a cluster: there are no kubelets, and at most the controller that makes
-// EndpointSlices.
+// else of a cluster: there are no kubelets, and at most the controllers that make Pods
+// and EndpointSlices.
 package controlplane
 
 import (
@@ -61,7 +61,6 @@ type ControlPlane struct {
 	options   Options
 	ca        []byte
 	token     string
-	proxy     string // the token of a proxy
 	etcd      *process.Process
 	apiServer *process.Process // nil while stopped
 	manager   *process.Process // nil unless started
@@ -70,7 +69,7 @@ type ControlPlane struct {
 // Start starts etcd and the API server in a namespace and waits until they
 // serve. The caller stops them.
 func Start(ctx context.Context, ns *namespace.Namespace, options Options) (*ControlPlane, error) {
-	c := &ControlPlane{ns: ns, options: options, token: rand.Text(), proxy: rand.Text()}
+	c := &ControlPlane{ns: ns, options: options, token: rand.Text()}
 	if err := c.writeFiles(); err != nil {
 		return nil, err
 	}
@@ -132,7 +131,7 @@ func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("make a client: %w", err)
 	}
-	return waitReady(ctx, server, client, "https://"+c.address()+"/readyz")
+	return waitReady(ctx, server, client, "https://"+c.Address()+"/readyz")
 }
 
 // RESTConfig returns a client's configuration with all rights. Its connections
@@ -143,7 +142,7 @@ func (c *ControlPlane) RESTConfig() *rest.Config { return c.RESTConfigFrom(c.ns)
 // connections that start in a namespace.
 func (c *ControlPlane) RESTConfigFrom(ns *namespace.Namespace) *rest.Config {
 	return &rest.Config{
-		Host:            "https://" + c.address(),
+		Host:            "https://" + c.Address(),
 		BearerToken:     c.token,
 		TLSClientConfig: rest.TLSClientConfig{CAData: c.ca},
 		Dial:            ns.DialContext,
@@ -157,6 +156,13 @@ func (c *ControlPlane) Kubeconfig() string {
 	return filepath.Join(c.options.Dir, "kubeconfig")
 }
 
+// KubeconfigOf writes a kubeconfig file for somebody with a token, who asks for the API
+// server at an address and port: Address, or that of a Forwarder. It returns the path.
+func (c *ControlPlane) KubeconfigOf(token, address string) (string, error) {
+	path := filepath.Join(c.options.Dir, "token.kubeconfig")
+	return path, c.writeKubeconfig(path, address, token)
+}
+
 // Tail returns the last lines of the programs' output.
 func (c *ControlPlane) Tail(lines int) string {
 	var out strings.Builder
@@ -168,8 +174,8 @@ func (c *ControlPlane) Tail(lines int) string {
 	return out.String()
 }
 
-// address is where the API server listens.
-func (c *ControlPlane) address() string {
+// Address is where the API server listens.
+func (c *ControlPlane) Address() string {
 	return netip.AddrPortFrom(c.options.Address, apiServerPort).String()
 }
 
@@ -180,11 +186,11 @@ func (c *ControlPlane) writeFiles() error {
 	if err != nil {
 		return err
 	}
-	tokens := c.token + ",admin,admin,system:masters\n" + c.proxy + ",system:kube-proxy,proxy\n"
+	tokens := c.token + ",admin,admin,system:masters\n"
 	if err := writeFiles(c.options.Dir, map[string][]byte{tokenFile: []byte(tokens)}); err != nil {
 		return err
 	}
-	return c.writeKubeconfig(c.Kubeconfig(), c.address(), c.token)
+	return c.writeKubeconfig(c.Kubeconfig(), c.Address(), c.token)
 }
 
 func (c *ControlPlane) writeKubeconfig(path, server, token string) error {

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/nftproxy/nftproxy/e2e/internal/namespace"
+	"github.com/nftproxy/nftproxy/e2e/internal/namespace/namespacetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -26,15 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // newNamespace returns a namespace with an address of its own.
 func newNamespace(t *testing.T, address string) *namespace.Namespace {
 	t.Helper()
-	ns, err := namespace.New(t.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := ns.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	ns := namespacetest.New(t, t.Name())
 	links, err := ns.Netlink()
 	if err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-package namespace
+package namespace_test
 
 import (
 	"errors"
@@ -9,23 +9,12 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/nftproxy/nftproxy/e2e/internal/namespace"
+	"github.com/nftproxy/nftproxy/e2e/internal/namespace/namespacetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func newNamespace(t *testing.T, name string) *Namespace {
-	t.Helper()
-	ns, err := New(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := ns.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return ns
-}
 
 // current names the namespace of the calling thread.
 func current(t *testing.T) string {
@@ -39,7 +28,7 @@ func current(t *testing.T) string {
 
 func TestDo(t *testing.T) {
 	host := current(t)
-	a, b := newNamespace(t, "a"), newNamespace(t, "b")
+	a, b := namespacetest.New(t, "a"), namespacetest.New(t, "b")
 	var inA, inB, backInA string
 	err := a.Do(func() error {
 		inA = current(t)
@@ -64,7 +53,7 @@ func TestDo(t *testing.T) {
 
 func TestDoConcurrently(t *testing.T) {
 	host := current(t)
-	spaces := []*Namespace{newNamespace(t, "a"), newNamespace(t, "b"), newNamespace(t, "c")}
+	spaces := []*namespace.Namespace{namespacetest.New(t, "a"), namespacetest.New(t, "b"), namespacetest.New(t, "c")}
 	want := make([]string, len(spaces))
 	for i, ns := range spaces {
 		if err := ns.Do(func() error { want[i] = current(t); return nil }); err != nil {
@@ -90,7 +79,7 @@ func TestDoConcurrently(t *testing.T) {
 }
 
 func TestSockets(t *testing.T) {
-	a, b := newNamespace(t, "a"), newNamespace(t, "b")
+	a, b := namespacetest.New(t, "a"), namespacetest.New(t, "b")
 	at := netip.MustParseAddrPort("127.0.0.1:8080")
 	listener, err := a.ListenTCP(at)
 	if err != nil {
@@ -121,12 +110,12 @@ func TestSockets(t *testing.T) {
 }
 
 func TestSysctlAndCommand(t *testing.T) {
-	a, b := newNamespace(t, "a"), newNamespace(t, "b")
+	a, b := namespacetest.New(t, "a"), namespacetest.New(t, "b")
 	const key = "net/ipv4/icmp_echo_ignore_all"
 	if err := a.SetSysctl(key, "1"); err != nil {
 		t.Fatal(err)
 	}
-	for ns, want := range map[*Namespace]string{a: "1", b: "0"} {
+	for ns, want := range map[*namespace.Namespace]string{a: "1", b: "0"} {
 		got, err := ns.Command(t.Context(), "", "cat", "/proc/sys/"+key)
 		if err != nil || strings.TrimSpace(got) != want {
 			t.Errorf("%s: %s = %q, %v; want %s", ns.Name(), key, got, err, want)

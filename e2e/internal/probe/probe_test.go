@@ -9,6 +9,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/nftproxy/nftproxy/e2e/internal/namespace"
+	"github.com/nftproxy/nftproxy/e2e/internal/namespace/namespacetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -87,20 +88,6 @@ table inet test {
 	}
 }`
 
-func newNamespace(t *testing.T) *namespace.Namespace {
-	t.Helper()
-	ns, err := namespace.New(t.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := ns.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return ns
-}
-
 func serve(t *testing.T, ns *namespace.Namespace, at string) *Server {
 	t.Helper()
 	server, err := Serve(ns, netip.MustParseAddrPort(at))
@@ -116,7 +103,7 @@ func serve(t *testing.T, ns *namespace.Namespace, at string) *Server {
 }
 
 func TestSendOnOneHost(t *testing.T) {
-	ns := newNamespace(t)
+	ns := namespacetest.New(t, t.Name())
 	if _, err := ns.Command(t.Context(), rules, "nft", "-f", "-"); err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +161,7 @@ func TestSendOnOneHost(t *testing.T) {
 }
 
 func TestSendErrors(t *testing.T) {
-	ns := newNamespace(t)
+	ns := namespacetest.New(t, t.Name())
 	for _, target := range []string{"tcp://192.0.2.1:80", "udp://192.0.2.1:80", "tcp://[2001:db8::1]:80"} {
 		to, err := ParseTarget(target)
 		if err != nil {
@@ -187,7 +174,7 @@ func TestSendErrors(t *testing.T) {
 }
 
 func TestLoad(t *testing.T) {
-	ns := newNamespace(t)
+	ns := namespacetest.New(t, t.Name())
 	server := serve(t, ns, "127.0.0.1:80")
 	load := StartLoad(t.Context(), ns, Request{To: Target{TCP, server.Address()}}, time.Millisecond)
 	time.Sleep(200 * time.Millisecond)
@@ -206,7 +193,7 @@ func TestLoad(t *testing.T) {
 }
 
 func TestRepeat(t *testing.T) {
-	ns := newNamespace(t)
+	ns := namespacetest.New(t, t.Name())
 	server := serve(t, ns, "127.0.0.1:80")
 	for _, protocol := range []Protocol{TCP, UDP} {
 		begin := time.Now()

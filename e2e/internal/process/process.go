@@ -89,6 +89,9 @@ func (p *Process) run(ns *namespace.Namespace, cmd *exec.Cmd, started chan<- str
 // Name is the program's base name.
 func (p *Process) Name() string { return p.name }
 
+// PID is the program's process number, also after its end.
+func (p *Process) PID() int { return p.process.Pid }
+
 // State says whether the program runs, and if not, how it ended.
 func (p *Process) State() string {
 	select {

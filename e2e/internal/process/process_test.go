@@ -9,24 +9,10 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/nftproxy/nftproxy/e2e/internal/namespace"
+	"github.com/nftproxy/nftproxy/e2e/internal/namespace/namespacetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func newNamespace(t *testing.T) *namespace.Namespace {
-	t.Helper()
-	ns, err := namespace.New(t.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := ns.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return ns
-}
 
 func TestStop(t *testing.T) {
 	tests := []struct {
@@ -44,7 +30,7 @@ func TestStop(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			log := filepath.Join(t.TempDir(), "log")
-			p, err := Start(newNamespace(t), Config{Path: "/bin/sh", Args: []string{"-c", test.script}, LogFile: log})
+			p, err := Start(namespacetest.New(t, t.Name()), Config{Path: "/bin/sh", Args: []string{"-c", test.script}, LogFile: log})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -69,7 +55,7 @@ func TestStop(t *testing.T) {
 
 func TestStartInNamespace(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "log")
-	p, err := Start(newNamespace(t), Config{Path: "/bin/sh", Args: []string{"-c", "cat /proc/self/net/dev; echo ready"}, LogFile: log})
+	p, err := Start(namespacetest.New(t, t.Name()), Config{Path: "/bin/sh", Args: []string{"-c", "cat /proc/self/net/dev; echo ready"}, LogFile: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +73,7 @@ func TestStartInNamespace(t *testing.T) {
 
 func TestStartMissingProgram(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "log")
-	if _, err := Start(newNamespace(t), Config{Path: "/no/such/program", LogFile: log}); err == nil {
+	if _, err := Start(namespacetest.New(t, t.Name()), Config{Path: "/no/such/program", LogFile: log}); err == nil {
 		t.Error("Start of a missing program is no error")
 	}
 }

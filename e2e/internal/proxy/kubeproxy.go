@@ -24,9 +24,7 @@ func (k kubeProxy) defaults() map[string]any {
 	})
 }
 
-func (k kubeProxy) args(file string, _ map[string]any) ([]string, error) {
-	return []string{"--config", file}, nil
-}
+func (k kubeProxy) args(file string) []string { return []string{"--config", file} }
 
 // checkExit accepts everything: kube-proxy leaves SIGTERM to the kernel.
 func (k kubeProxy) checkExit(int) error { return nil }

@@ -1,45 +1,21 @@
 package proxy
 
-import (
-	"context"
-	"errors"
-	"fmt"
-	"strings"
-)
+import "fmt"
 
 // nftProxy is the proxy under test.
-type nftProxy struct {
-	options Options
-	// readsConfig tells that the program has the flag --config.
-	readsConfig bool
-}
+type nftProxy struct{ options Options }
 
 // NewNFTProxy returns nftproxy; it does not run yet.
-func NewNFTProxy(ctx context.Context, options Options) (*Proxy, error) {
-	help, err := options.Namespace.Command(ctx, "", options.Program, "run", "--help")
-	if err != nil {
-		return nil, fmt.Errorf("ask nftproxy for its flags: %w", err)
-	}
-	return newProxy(options, nftProxy{options: options, readsConfig: strings.Contains(help, "--config ")}), nil
-}
+func NewNFTProxy(options Options) *Proxy { return newProxy(options, nftProxy{options}) }
 
 func (n nftProxy) defaults() map[string]any { return defaults(n.options) }
 
-func (n nftProxy) args(file string, changed map[string]any) ([]string, error) {
-	args := []string{"run", "--hostname-override", n.options.Node}
+func (n nftProxy) args(file string) []string {
+	args := []string{"run", "--config", file}
 	if n.options.Manifests != "" {
 		args = append(args, "--manifests", n.options.Manifests)
-	} else {
-		args = append(args, "--kubeconfig", n.options.Kubeconfig)
 	}
-	switch {
-	case n.readsConfig:
-		return append(args, "--config", file), nil
-	case len(changed) > 0:
-		return nil, errors.New("this nftproxy does not read a configuration file")
-	default:
-		return append(args, "--cluster-cidr", clusterCIDRs), nil
-	}
+	return args
 }
 
 // checkExit wants an orderly end.

@@ -47,9 +47,8 @@ type Proxy struct {
 type program interface {
 	// defaults returns the configuration to start from.
 	defaults() map[string]any
-	// args returns the arguments for a configuration, which is also in a file.
-	// changed are the fields that the caller asked for.
-	args(file string, changed map[string]any) ([]string, error)
+	// args returns the arguments for a configuration, which is in a file.
+	args(file string) []string
 	// checkExit says what is wrong with the exit code after SIGTERM.
 	checkExit(code int) error
 }
@@ -73,13 +72,9 @@ func (p *Proxy) Start(_ context.Context, config map[string]any) error {
 	if err := os.WriteFile(file, data, 0o644); err != nil {
 		return fmt.Errorf("write the proxy's configuration: %w", err)
 	}
-	args, err := p.program.args(file, config)
-	if err != nil {
-		return fmt.Errorf("start the proxy: %w", err)
-	}
 	p.process, err = process.Start(p.options.Namespace, process.Config{
 		Path:    p.options.Program,
-		Args:    args,
+		Args:    p.program.args(file),
 		LogFile: p.logFile(),
 	})
 	return err
@@ -121,6 +116,14 @@ func (p *Proxy) Ended() <-chan struct{} {
 		return p.ended
 	}
 	return p.process.Exited()
+}
+
+// PID is the process number of the proxy, 0 while it does not run.
+func (p *Proxy) PID() int {
+	if p.process == nil {
+		return 0
+	}
+	return p.process.PID()
 }
 
 // Tail returns the last lines of the proxy's output.

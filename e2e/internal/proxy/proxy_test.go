@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,71 +12,44 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
-	"github.com/nftproxy/nftproxy/e2e/internal/namespace"
+	"github.com/nftproxy/nftproxy/e2e/internal/namespace/namespacetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// stub is a program with flags that a proxy could have; it ends with a code when
-// it is asked to.
-func stub(t *testing.T, flags, code string) Options {
+// stub is a program that ends with a code when it is asked to.
+func stub(t *testing.T, code string) Options {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "stub")
-	script := "#!/bin/sh\ncase \"$*\" in *--help*) echo '" + flags + "'; exit 0;; esac\n" +
-		"trap 'exit " + code + "' TERM\necho \"args: $*\"\nwhile :; do sleep 0.05; done\n"
+	script := "#!/bin/sh\ntrap 'exit " + code + "' TERM\necho \"args: $*\"\nwhile :; do sleep 0.05; done\n"
 	if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	ns, err := namespace.New(t.Name())
-	if err != nil {
-		t.Fatal(err)
+	return Options{
+		Program: path, Namespace: namespacetest.New(t, t.Name()), Node: "node1", Manifests: "/manifests",
+		Dir: t.TempDir(), LogDir: t.TempDir(),
 	}
-	t.Cleanup(func() {
-		if err := ns.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return Options{Program: path, Namespace: ns, Node: "node1", Manifests: "/manifests", Dir: t.TempDir(), LogDir: t.TempDir()}
 }
 
 func TestArgs(t *testing.T) {
-	changed := map[string]any{"nodePortAddresses": []any{"primary"}}
 	for name, test := range map[string]struct {
-		flags   string
-		api     bool
-		changed map[string]any
+		options Options
 		want    string
 	}{
-		"without --config": {"--cluster-cidr ranges", false, nil,
-			"run --hostname-override node1 --manifests /manifests --cluster-cidr " + clusterCIDRs},
-		"without --config, changed": {"--cluster-cidr ranges", false, changed, ""},
-		"with --config": {"--config file", false, changed,
-			"run --hostname-override node1 --manifests /manifests --config FILE"},
-		"with an API server": {"--config file", true, nil,
-			"run --hostname-override node1 --kubeconfig /kubeconfig --config FILE"},
+		"manifests":     {Options{Manifests: "/manifests"}, "run --config FILE --manifests /manifests"},
+		"an API server": {Options{Kubeconfig: "/kubeconfig"}, "run --config FILE"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			options := stub(t, test.flags, "0")
-			if test.api {
-				options.Manifests, options.Kubeconfig = "", "/kubeconfig"
-			}
-			p, err := NewNFTProxy(t.Context(), options)
-			if err != nil {
-				t.Fatal(err)
-			}
-			args, err := p.program.args("FILE", test.changed)
-			if got := strings.Join(args, " "); got != test.want || (err != nil) != (test.want == "") {
-				t.Errorf("%s, %v", got, err)
-			}
-		})
+		if got := strings.Join(NewNFTProxy(test.options).program.args("FILE"), " "); got != test.want {
+			t.Errorf("%s: %s", name, got)
+		}
 	}
 }
 
 func TestRun(t *testing.T) {
-	options := stub(t, "--config file", "0")
-	p, err := NewNFTProxy(t.Context(), options)
-	if err != nil {
-		t.Fatal(err)
+	options := stub(t, "0")
+	p := NewNFTProxy(options)
+	if p.PID() != 0 {
+		t.Error("a process number of what does not run")
 	}
 	if err := p.Stop(t.Context()); err != nil {
 		t.Errorf("stop what does not run: %v", err)
@@ -88,6 +62,9 @@ func TestRun(t *testing.T) {
 	case <-p.Ended():
 		t.Error("it has ended")
 	default:
+	}
+	if exe, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.PID())); err != nil || !strings.Contains(string(exe), options.Program) {
+		t.Errorf("process %d: %q, %v", p.PID(), exe, err)
 	}
 	if err := p.Start(t.Context(), nil); err == nil {
 		t.Error("started twice")
@@ -129,14 +106,14 @@ func TestStopCode(t *testing.T) {
 		"the peer":              {true, "3", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			options := stub(t, "--config file", test.code)
+			options := stub(t, test.code)
 			options.Kubeconfig = "/kubeconfig"
-			p, err := NewNFTProxy(t.Context(), options)
+			p := NewNFTProxy(options)
 			if test.peer {
-				p, err = NewKubeProxy(options)
-			}
-			if err != nil {
-				t.Fatal(err)
+				var err error
+				if p, err = NewKubeProxy(options); err != nil {
+					t.Fatal(err)
+				}
 			}
 			if err := p.Start(t.Context(), nil); err != nil {
 				t.Fatal(err)
