@@ -44,6 +44,11 @@ func (p *Proxier) loop(ctx context.Context) error {
 		if w == nil {
 			continue // the kernel is left as it is until all first lists are in
 		}
+		if p.opts.OnNode != nil && w.Nodes != nil {
+			if err := p.opts.OnNode(w.node); err != nil {
+				return err
+			}
+		}
 		w.full, w.reason, w.repairs = full, reason, t.repairs
 		if !w.Empty() || full || t.failed || !t.began {
 			t.done(p.sync(ctx, w))

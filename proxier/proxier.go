@@ -65,6 +65,10 @@ type Options struct {
 	// change after the first sync goes unnoticed. nil: it is seen at the next change that
 	// fails, or at the next time that everything is written.
 	WatchForeign func(ctx context.Context, ready func(), changed func(what string)) error
+	// OnNode, if set, is called before the first sync, and before one that follows a change
+	// of the node, from the goroutine that syncs. The Node begins with BindAddress; it is
+	// nil if nothing of it is known. An error ends Run, and leaves the kernel as it is.
+	OnNode func(*Node) error
 	// LongestRetry bounds the pause after failed syncs. 0: 10 seconds.
 	LongestRetry time.Duration
 	// OnSync, if set, is called after every sync that was tried, from the goroutine

@@ -41,6 +41,7 @@ func (d *daemon) run(ctx context.Context, cfg *config.Config, log *zap.Logger) e
 		return err
 	}
 	opts.Observers = reports.observers(client, node)
+	opts.OnNode = (&nodeCheck{cfg: cfg, families: opts.Rules.Families, log: log}).check
 	kernel, err := openKernel(ctx, opts.Rules, d.dryRun, d.stdout)
 	if err != nil {
 		return err

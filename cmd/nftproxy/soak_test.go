@@ -124,9 +124,7 @@ func newSoak(t *testing.T) *soak {
 	}
 	s.bench.serve(t)
 	s.config = s.api.kubeconfig(t)
-	s.api.put(t, nodesPath, "node1", &corev1.Node{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, ObjectMeta: metav1.ObjectMeta{Name: "node1"},
-	})
+	s.api.putNode(t)
 	for n := range soakServices {
 		s.api.put(t, servicesPath, soakName(n), &corev1.Service{
 			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
