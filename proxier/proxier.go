@@ -194,8 +194,9 @@ func (p *Proxier) Apply(changes Changes) {
 	now := p.opts.Clock.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.reporter.received(changes)
-	if p.cluster.Apply(changes) {
+	pending := p.cluster.Apply(changes)
+	p.reporter.received(changes, pending)
+	if pending {
 		p.changed(now)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/nftproxy/nftproxy/syncer/nstest"
 )
@@ -122,12 +123,28 @@ func (f *fakeAPI) put(t *testing.T, path, name string, o interface {
 	if err != nil {
 		t.Fatal(err)
 	}
-	verb := "ADDED"
+	verb := watch.Added
 	if k.objects[name] != nil {
-		verb = "MODIFIED"
+		verb = watch.Modified
 	}
 	k.objects[name] = text
-	k.events = append(k.events, fakeEvent{f.version, fmt.Appendf(nil, "{\"type\":%q,\"object\":%s}\n", verb, text)})
+	f.tell(k, verb, text)
+}
+
+// remove deletes an object.
+func (f *fakeAPI) remove(path, name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	k := f.kinds[path]
+	f.version++
+	text := k.objects[name]
+	delete(k.objects, name)
+	f.tell(k, watch.Deleted, text)
+}
+
+// tell adds an event. The lock is held.
+func (f *fakeAPI) tell(k *fakeKind, verb watch.EventType, object json.RawMessage) {
+	k.events = append(k.events, fakeEvent{f.version, fmt.Appendf(nil, "{\"type\":%q,\"object\":%s}\n", verb, object)})
 	close(f.changed)
 	f.changed = make(chan struct{})
 }
