@@ -249,16 +249,18 @@ func (p *Proxier) Problem(problem Problem) {
 
 // watchForeign follows what other programs do to our tables.
 func (p *Proxier) watchForeign(ctx context.Context) error {
-	err := p.opts.WatchForeign(ctx, sync.OnceFunc(p.arrived), func(what string) {
-		select {
-		case p.foreign <- what:
-		default: // one full write undoes everything
-		}
-	})
-	if err != nil {
+	if err := p.opts.WatchForeign(ctx, sync.OnceFunc(p.arrived), p.changedBy); err != nil {
 		return fmt.Errorf("watch what other programs do to our tables: %w", err)
 	}
 	return nil
+}
+
+// changedBy notes that another program has changed our tables.
+func (p *Proxier) changedBy(what string) {
+	select {
+	case p.foreign <- what:
+	default: // one full write undoes everything
+	}
 }
 
 func (p *Proxier) wakeUp() {
