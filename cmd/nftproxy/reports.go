@@ -33,11 +33,16 @@ type reports struct {
 	node    string           // set if events is
 }
 
-// newReports comes before the client of the API server is made, whose requests are
-// counted too.
-func newReports(cfg *config.Config, families []rules.Family, log *zap.Logger) *reports {
-	m := metrics.New(families, metrics.ReadBuildInfo(versionString()))
+// newMetrics returns the metrics of the process, which stay the same when the
+// configuration changes: client-go takes one receiver of its reports, before the first
+// client is made.
+func newMetrics() *metrics.Metrics {
+	m := metrics.New(enabledFamilies(), metrics.ReadBuildInfo(versionString()))
 	m.RegisterRESTClient()
+	return m
+}
+
+func newReports(cfg *config.Config, m *metrics.Metrics, families []rules.Family, log *zap.Logger) *reports {
 	return &reports{
 		cfg: cfg, log: log, started: time.Now(), metrics: m,
 		health: healthcheck.NewProxyHealth(healthcheck.ProxyOptions{
