@@ -67,6 +67,8 @@ type Work struct {
 	Nodes  []rules.Node
 	Config *rules.Config
 
+	// node is the Node, nil if it is not known; it may differ if Nodes is not nil.
+	node *Node
 	// health is not nil if anything in it may differ: the Services with a health-check
 	// port, and the addresses on which these are open.
 	health      map[types.NamespacedName]healthcheck.Service
@@ -86,7 +88,7 @@ func (c *Cluster) Take() Work {
 	if w.health == nil {
 		w.health = maps.Clone(c.tracker.health.services)
 	}
-	w.Nodes = c.node.families()
+	w.Nodes, w.node = c.node.families(), c.node.node
 	if config := c.node.config(); !reflect.DeepEqual(config, c.config) {
 		c.config, w.Config = config, &config
 	}

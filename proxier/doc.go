@@ -33,5 +33,5 @@
 //     sync are one sync. A failed sync is repeated, after 20 ms at first, then
 //     less often, up to every 10 s. Everything is written anew once an hour, and
 //     when another program has changed our tables: at once, less often if that goes
-//     on.
+//     on. A sync that meets such a change waits for this, too, and is no failure.
 package proxier

@@ -8,6 +8,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/nftproxy/nftproxy/proxier/metrics"
+	"github.com/nftproxy/nftproxy/syncer"
 )
 
 // loop syncs: at once when a change comes while it is idle, once for all changes
@@ -24,13 +25,16 @@ func (p *Proxier) loop(ctx context.Context) error {
 		case <-t.wakeups(p.wake):
 		case <-t.pause.C():
 			t.paused = false
+			if t.drifted {
+				p.changedBy("a program that is not known: something of ours is missing")
+			}
 			if !t.failed {
 				continue
 			}
-		case <-t.resync.C():
+		case <-t.periods():
 			t.resync.Reset(p.opts.ResyncPeriod)
 			full, reason = true, metrics.ResyncPeriodic
-		case what := <-t.rival.repairs(p.foreign):
+		case what := <-t.repairable(p.foreign):
 			if !t.began {
 				continue // the first sync writes everything
 			}
@@ -44,6 +48,11 @@ func (p *Proxier) loop(ctx context.Context) error {
 		if w == nil {
 			continue // the kernel is left as it is until all first lists are in
 		}
+		if p.opts.OnNode != nil && w.Nodes != nil {
+			if err := p.opts.OnNode(w.node); err != nil {
+				return err
+			}
+		}
 		w.full, w.reason, w.repairs = full, reason, t.repairs
 		if !w.Empty() || full || t.failed || !t.began {
 			t.done(p.sync(ctx, w))
@@ -51,8 +60,8 @@ func (p *Proxier) loop(ctx context.Context) error {
 	}
 }
 
-// sync is one sync. It reports whether it succeeded.
-func (p *Proxier) sync(ctx context.Context, w *work) bool {
+// sync is one sync.
+func (p *Proxier) sync(ctx context.Context, w *work) outcome {
 	report := Report{Queued: w.queued}
 	p.prepare(w)
 	start := p.opts.Clock.Now()
@@ -79,8 +88,28 @@ func (p *Proxier) sync(ctx context.Context, w *work) bool {
 	if p.opts.OnSync != nil {
 		p.opts.OnSync(report)
 	}
-	return report.Err == nil
+	switch {
+	case report.Err == nil:
+		return succeeded
+	case report.drifted():
+		return drifted
+	default:
+		return failed
+	}
 }
+
+// outcome is how a sync ended.
+type outcome uint8
+
+const (
+	succeeded outcome = iota
+	failed
+	drifted // failed since another program has changed our tables
+)
+
+// drifted reports whether a sync has failed since another program has changed our
+// tables. A full write depends on nothing that is there.
+func (r Report) drifted() bool { return !r.Full && syncer.Drifted(r.Err) }
 
 // prepare hands over what a sync shall bring into the kernel beside the service ports.
 // What is wrong with it is left out, and stays what it was.
@@ -113,6 +142,8 @@ func (p *Proxier) logSync(ctx context.Context, r Report, changes int) {
 	switch {
 	case r.Err != nil && ctx.Err() != nil:
 		p.log.Info("stopped during a sync", zap.Error(r.Err))
+	case r.drifted():
+		p.log.Warn("a sync has met what another program did", append(fields, zap.Error(r.Err))...)
 	case r.Err != nil:
 		p.log.Error("a sync failed; everything is written again", append(fields, zap.Error(r.Err))...)
 	case r.Full:
@@ -124,13 +155,14 @@ func (p *Proxier) logSync(ctx context.Context, r Report, changes int) {
 
 // timers says when the loop may and must sync.
 type timers struct {
-	opts   Options
-	pause  clock.Timer // runs after a sync, for the minimum period or until a retry
-	resync clock.Timer
-	paused bool // pause is running
-	began  bool // there was a sync
-	failed bool // the last sync failed
-	retry  time.Duration
+	opts    Options
+	pause   clock.Timer // runs after a sync, for the minimum period or until a retry
+	resync  clock.Timer
+	paused  bool // pause is running
+	began   bool // there was a sync
+	failed  bool // the last sync failed
+	drifted bool // the last sync met what another program did: only a repair helps
+	retry   time.Duration
 
 	rival   *rival
 	repairs bool // another program has changed our tables, and that is not undone
@@ -157,23 +189,47 @@ func (t *timers) reason() metrics.ResyncReason {
 	return metrics.ResyncStart
 }
 
-// wakeups returns the channel of changes while one may be acted upon.
+// wakeups returns the channel of changes while one may be acted upon. After a drift all
+// of them wait for the repair, which a rival may have put off.
 func (t *timers) wakeups(wake <-chan struct{}) <-chan struct{} {
-	if t.paused {
+	if t.paused || t.drifted {
 		return nil
 	}
 	return wake
 }
 
+// inMinimum reports whether the minimum period keeps everything waiting.
+func (t *timers) inMinimum() bool { return t.paused && t.opts.MinSyncPeriod > 0 }
+
+// periods returns the channel of periodic writes while there may be one.
+func (t *timers) periods() <-chan time.Time {
+	if t.inMinimum() {
+		return nil
+	}
+	return t.resync.C()
+}
+
+// repairable returns the channel of foreign changes while one may be undone.
+func (t *timers) repairable(foreign <-chan string) <-chan string {
+	if t.inMinimum() || t.rival.held {
+		return nil
+	}
+	return foreign
+}
+
 // done notes the outcome of a sync.
-func (t *timers) done(ok bool) {
+func (t *timers) done(o outcome) {
 	t.began = true
+	t.failed, t.drifted = o == failed, o == drifted
 	t.pause.Stop()
 	pause := t.opts.MinSyncPeriod
-	if t.failed = !ok; t.failed {
+	switch o {
+	case failed:
 		t.retry = min(max(2*t.retry, firstRetry), t.opts.LongestRetry)
 		pause = max(pause, t.retry)
-	} else {
+	case drifted: // who watches other programs may say in a moment which one it was
+		pause = max(pause, firstRetry)
+	case succeeded:
 		t.retry, t.repairs = 0, false
 	}
 	if t.paused = pause > 0; t.paused {

@@ -2,10 +2,13 @@ package proxier
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+
+	"go.uber.org/zap"
 
 	"github.com/nftproxy/nftproxy/rules"
 )
@@ -151,4 +154,63 @@ func TestBindAddressComesFirst(t *testing.T) {
 	check("192.0.2.9", "2001:db8::1")
 	s.apply(Changes{Node: &NodeChange{}})
 	check("192.0.2.9", "2001:db8::1")
+}
+
+// TestNodeIsShown before the first sync and when it has changed, to whom may refuse it.
+func TestNodeIsShown(t *testing.T) {
+	const refused = "192.0.2.7"
+	b := newBench(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	handlers, shown := make(chan Handler), make(chan *Node, 10)
+	broken := errors.New("broken")
+	p, err := New(sourceFunc(func(ctx context.Context, h Handler) error {
+		handlers <- h
+		<-ctx.Done()
+		return nil
+	}), b.kernel, Options{
+		Log: zap.NewNop(), BindAddress: netip.MustParseAddr("192.0.2.9"),
+		OnSync: func(r Report) { b.reports <- r },
+		OnNode: func(n *Node) error {
+			shown <- n
+			if slices.Contains(n.Addrs, netip.MustParseAddr(refused)) {
+				return broken
+			}
+			return nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }()
+	h := <-handlers
+	show := func(addr string) []netip.Addr {
+		h.Apply(Changes{Node: &NodeChange{&Node{Addrs: addrs(addr)}}})
+		return (<-shown).Addrs
+	}
+	h.Synced()
+	if n := <-shown; !slices.Equal(n.Addrs, addrs("192.0.2.9")) {
+		t.Errorf("at first: %v", n.Addrs)
+	}
+	b.report()
+	if got := show("192.0.2.1"); !slices.Equal(got, addrs("192.0.2.9", "192.0.2.1")) {
+		t.Errorf("then: %v", got)
+	}
+	b.report()
+	h.Apply(b.web(1))
+	b.report()
+	if len(shown) > 0 {
+		t.Error("it is shown though it has not changed")
+	}
+	before := len(b.memory.Elements(rules.IPv4))
+	refuse := b.web(2)
+	refuse.Node = &NodeChange{&Node{Addrs: addrs(refused)}}
+	h.Apply(refuse)
+	if err := <-done; !errors.Is(err, broken) {
+		t.Errorf("Run: %v", err)
+	}
+	if after := len(b.memory.Elements(rules.IPv4)); after != before {
+		t.Errorf("%d elements, then %d", before, after)
+	}
 }

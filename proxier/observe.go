@@ -46,15 +46,18 @@ func newReporter(o Observers, families []rules.Family, now time.Time) *reporter 
 	}
 }
 
-// received notes changes that have come.
-func (o *reporter) received(c Changes) {
-	o.services += len(c.Services)
-	o.slices += len(c.Slices)
+// received notes changes that have come. Those that are not pending touch nothing: no
+// sync follows.
+func (o *reporter) received(c Changes, pending bool) {
+	if pending {
+		o.services += len(c.Services)
+		o.slices += len(c.Slices)
+	}
 	if o.Metrics != nil {
 		o.Metrics.ServiceChanges(len(c.Services), o.services)
 		o.Metrics.EndpointChanges(len(c.Slices), o.slices)
 		for _, s := range c.Slices {
-			if s.Slice != nil && s.Slice.Triggered.After(o.began) {
+			if pending && s.Slice != nil && s.Slice.Triggered.After(o.began) {
 				o.triggers[s.Slice.Family] = append(o.triggers[s.Slice.Family], s.Slice.Triggered)
 			}
 		}

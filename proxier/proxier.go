@@ -65,6 +65,10 @@ type Options struct {
 	// change after the first sync goes unnoticed. nil: it is seen at the next change that
 	// fails, or at the next time that everything is written.
 	WatchForeign func(ctx context.Context, ready func(), changed func(what string)) error
+	// OnNode, if set, is called before the first sync, and before one that follows a change
+	// of the node, from the goroutine that syncs. The Node begins with BindAddress; it is
+	// nil if nothing of it is known. An error ends Run, and leaves the kernel as it is.
+	OnNode func(*Node) error
 	// LongestRetry bounds the pause after failed syncs. 0: 10 seconds.
 	LongestRetry time.Duration
 	// OnSync, if set, is called after every sync that was tried, from the goroutine
@@ -190,8 +194,9 @@ func (p *Proxier) Apply(changes Changes) {
 	now := p.opts.Clock.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.reporter.received(changes)
-	if p.cluster.Apply(changes) {
+	pending := p.cluster.Apply(changes)
+	p.reporter.received(changes, pending)
+	if pending {
 		p.changed(now)
 	}
 }
@@ -244,16 +249,18 @@ func (p *Proxier) Problem(problem Problem) {
 
 // watchForeign follows what other programs do to our tables.
 func (p *Proxier) watchForeign(ctx context.Context) error {
-	err := p.opts.WatchForeign(ctx, sync.OnceFunc(p.arrived), func(what string) {
-		select {
-		case p.foreign <- what:
-		default: // one full write undoes everything
-		}
-	})
-	if err != nil {
+	if err := p.opts.WatchForeign(ctx, sync.OnceFunc(p.arrived), p.changedBy); err != nil {
 		return fmt.Errorf("watch what other programs do to our tables: %w", err)
 	}
 	return nil
+}
+
+// changedBy notes that another program has changed our tables.
+func (p *Proxier) changedBy(what string) {
+	select {
+	case p.foreign <- what:
+	default: // one full write undoes everything
+	}
 }
 
 func (p *Proxier) wakeUp() {

@@ -33,14 +33,6 @@ func newRival(c clock.Clock) *rival {
 	return r
 }
 
-// repairs returns the channel of foreign changes while one may be undone.
-func (r *rival) repairs(foreign <-chan string) <-chan string {
-	if r.held {
-		return nil
-	}
-	return foreign
-}
-
 // repaired notes that a foreign change is undone now, and returns how long the next one
 // has to wait.
 func (r *rival) repaired() time.Duration {

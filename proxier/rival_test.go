@@ -29,22 +29,27 @@ type watched struct {
 // ready yet.
 func startWatched(t *testing.T) *watched {
 	t.Helper()
+	w := &watched{observed: newObserved(t)}
+	w.start(Options{})
+	return w
+}
+
+func (w *watched) start(opts Options) {
+	w.t.Helper()
 	core, logs := observer.New(zapcore.WarnLevel)
-	w := &watched{observed: newObserved(t), logs: logs}
+	w.logs = logs
 	began := make(chan struct{})
-	w.run(Options{
-		Log: zap.New(core),
-		WatchForeign: func(ctx context.Context, ready func(), changed func(string)) error {
-			w.ready, w.changed = ready, changed
-			close(began)
-			<-ctx.Done()
-			return nil
-		},
-	})
+	opts.Log = zap.New(core)
+	opts.WatchForeign = func(ctx context.Context, ready func(), changed func(string)) error {
+		w.ready, w.changed = ready, changed
+		close(began)
+		<-ctx.Done()
+		return nil
+	}
+	w.run(opts)
 	<-began
 	w.handler.Apply(w.web(1))
 	w.handler.Synced()
-	return w
 }
 
 // flush does what another program might.

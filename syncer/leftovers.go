@@ -20,6 +20,8 @@ type Leftovers struct {
 	Found []string
 	// Kept is what has to stay for now: connections use it, or rules of others do.
 	Kept []string
+	// Failed is the families of which something could not be looked for, or removed.
+	Failed []rules.Family
 }
 
 // None reports whether nothing is left.
@@ -42,6 +44,9 @@ func (l Leftovers) String() string {
 func RemoveTables(ctx context.Context) (Leftovers, error) {
 	s := sweep{remove: true}
 	err := s.tables(ctx, rules.TableName)
+	if err != nil {
+		s.left.Failed = rules.Families()
+	}
 	return s.result(), err
 }
 
@@ -80,34 +85,49 @@ func (s *sweep) kept(format string, args ...any) {
 // result returns what there was. Something that can be seen in two ways, as the rules
 // of iptables-nft, is there once.
 func (s *sweep) result() Leftovers {
-	unique := func(texts []string) []string {
-		var list []string
-		for _, text := range texts {
-			if !slices.Contains(list, text) {
-				list = append(list, text)
-			}
-		}
-		return list
-	}
-	return Leftovers{Found: unique(s.left.Found), Kept: unique(s.left.Kept)}
+	return Leftovers{Found: unique(s.left.Found), Kept: unique(s.left.Kept), Failed: unique(s.left.Failed)}
 }
 
-// kubeProxy looks for everything that is kube-proxy's. The chains of iptables-nft are
-// looked for once more without iptables: it may not be installed, and does not read a
-// table in which there are rules that it cannot have made.
+// unique returns each value once, where it comes first.
+func unique[T comparable](values []T) []T {
+	var list []T
+	for _, v := range values {
+		if !slices.Contains(list, v) {
+			list = append(list, v)
+		}
+	}
+	return list
+}
+
+// part is one kind of leftovers, of some families.
+type part struct {
+	what     string
+	families []rules.Family
+	do       func(context.Context) error
+}
+
+// parts returns everything that is kube-proxy's. The chains of iptables-nft are looked
+// for once more without iptables: it may not be installed, and does not read a table in
+// which there are rules that it cannot have made.
+func (s *sweep) parts() []part {
+	all := rules.Families()
+	parts := []part{{"tables of nftables", all, func(ctx context.Context) error { return s.tables(ctx, kubeProxyTable) }}}
+	for _, f := range all {
+		parts = append(parts, part{"chains of iptables", []rules.Family{f}, func(ctx context.Context) error { return s.iptables(ctx, f) }})
+	}
+	for _, f := range all {
+		parts = append(parts, part{"chains of iptables in nftables", []rules.Family{f}, func(ctx context.Context) error { return s.iptablesChains(ctx, f) }})
+	}
+	return append(parts, part{"ipvs", all, s.ipvs})
+}
+
+// kubeProxy looks for everything that is kube-proxy's.
 func (s *sweep) kubeProxy(ctx context.Context) (Leftovers, error) {
 	var errs []error
-	for _, part := range []struct {
-		what string
-		do   func(context.Context) error
-	}{
-		{"tables of nftables", func(ctx context.Context) error { return s.tables(ctx, kubeProxyTable) }},
-		{"chains of iptables", s.iptables},
-		{"chains of iptables in nftables", s.iptablesChains},
-		{"ipvs", s.ipvs},
-	} {
+	for _, part := range s.parts() {
 		if err := part.do(ctx); err != nil {
 			errs = append(errs, fmt.Errorf("leftovers of kube-proxy, %s: %w", part.what, err))
+			s.left.Failed = append(s.left.Failed, part.families...)
 		}
 	}
 	return s.result(), errors.Join(errs...)

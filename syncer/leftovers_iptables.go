@@ -7,44 +7,47 @@ import (
 	"fmt"
 	"os/exec"
 	"strings"
+
+	"github.com/nftproxy/nftproxy/rules"
 )
 
 // xtProgram is a pair of programs, of iptables or ip6tables, that read and write the
 // tables of a family.
 type xtProgram struct {
-	family        string
+	family        string // "ip" or "ip6"
 	save, restore string // paths
 }
 
-// xtPrograms returns the programs of both families that are in PATH. There are two
-// kinds of iptables: -legacy has tables of its own in the kernel, -nft has those of
-// nftables. The one without a suffix is one of the two.
-func xtPrograms() []xtProgram {
+// xtPrograms returns the programs of a family that are in PATH. There are two kinds of
+// iptables: -legacy has tables of its own in the kernel, -nft has those of nftables. The
+// one without a suffix is one of the two.
+func xtPrograms(f rules.Family) []xtProgram {
+	name := "iptables"
+	if f == rules.IPv6 {
+		name = "ip6tables"
+	}
 	var programs []xtProgram
-	for family, name := range map[string]string{"ip": "iptables", "ip6": "ip6tables"} {
-		known := len(programs)
-		for _, kind := range []string{"-nft", "-legacy", ""} {
-			if kind == "" && len(programs) > known {
-				break
-			}
-			save, err := exec.LookPath(name + kind + "-save")
-			if err != nil {
-				continue
-			}
-			restore, err := exec.LookPath(name + kind + "-restore")
-			if err != nil {
-				continue
-			}
-			programs = append(programs, xtProgram{family: family, save: save, restore: restore})
+	for _, kind := range []string{"-nft", "-legacy", ""} {
+		if kind == "" && len(programs) > 0 {
+			break
 		}
+		save, err := exec.LookPath(name + kind + "-save")
+		if err != nil {
+			continue
+		}
+		restore, err := exec.LookPath(name + kind + "-restore")
+		if err != nil {
+			continue
+		}
+		programs = append(programs, xtProgram{family: f.Keyword(), save: save, restore: restore})
 	}
 	return programs
 }
 
 // iptables looks for chains of kube-proxy by way of iptables, where that is installed.
-func (s *sweep) iptables(ctx context.Context) error {
+func (s *sweep) iptables(ctx context.Context, f rules.Family) error {
 	var errs []error
-	for _, p := range xtPrograms() {
+	for _, p := range xtPrograms(f) {
 		errs = append(errs, s.iptablesOf(ctx, p))
 	}
 	return errors.Join(errs...)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -274,12 +275,39 @@ func TestLeftoversCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, fn := range []func(context.Context) (syncer.Leftovers, error){syncer.RemoveTables, removeAll} {
-		err := ns.Do(func() error { _, err := fn(ctx); return err })
-		if !errors.Is(err, context.Canceled) {
-			t.Errorf("error %v", err)
+		var left syncer.Leftovers
+		err := ns.Do(func() (err error) { left, err = fn(ctx); return err })
+		if !errors.Is(err, context.Canceled) || !slices.Equal(left.Failed, rules.Families()) {
+			t.Errorf("error %v, failed: %v", err, left.Failed)
 		}
 	}
 	if diff := cmp.Diff(before, ns.MustNFT(t, "", "list", "ruleset")); diff != "" {
 		t.Errorf("(-before +after)\n%s", diff)
+	}
+}
+
+// TestLeftoversOfOneFamilyFail: what cannot be removed is told with its family, and all
+// else goes.
+func TestLeftoversOfOneFamilyFail(t *testing.T) {
+	ns := nstest.New(t)
+	ns.MustNFT(t, "table ip kube-proxy { }\ntable ip6 kube-proxy { }\n", "-f", "-")
+	programs := t.TempDir()
+	for name, script := range map[string]string{
+		"iptables-save": "exit 0", "iptables-restore": "exit 0",
+		"ip6tables-save": "echo broken >&2; exit 3", "ip6tables-restore": "exit 0",
+	} {
+		if err := os.WriteFile(filepath.Join(programs, name), []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", programs)
+	var left syncer.Leftovers
+	err := ns.Do(func() (err error) { left, err = removeAll(t.Context()); return err })
+	if err == nil || !strings.Contains(err.Error(), "ip6tables-save: exit status 3: broken") {
+		t.Errorf("error %v", err)
+	}
+	want := syncer.Leftovers{Found: []string{"table ip kube-proxy", "table ip6 kube-proxy"}, Failed: []rules.Family{rules.IPv6}}
+	if diff := cmp.Diff(want, left); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
 	}
 }

@@ -56,28 +56,25 @@ func openTables(ctx context.Context) (*nftables.Conn, error) {
 }
 
 // iptablesChains looks for chains that iptables-nft made, without iptables.
-func (s *sweep) iptablesChains(ctx context.Context) error {
+func (s *sweep) iptablesChains(ctx context.Context, f rules.Family) error {
 	conn, err := openTables(ctx)
 	if err != nil {
 		return err
 	}
+	tables, err := readXTTables(conn, f)
+	if err != nil {
+		return kernelError("list the chains of iptables-nft", err)
+	}
 	var errs []error
-	for _, f := range rules.Families() {
-		tables, err := readXTTables(conn, f)
-		if err != nil {
-			errs = append(errs, kernelError("list the chains of iptables-nft", err))
-			continue
-		}
-		for _, table := range tables {
-			plan := table.plan()
-			if s.remove {
-				if err := deletePlan(conn, f, plan); err != nil {
-					errs = append(errs, kernelError("delete the chains of kube-proxy in table "+f.Keyword()+" "+table.name, err))
-					continue
-				}
+	for _, table := range tables {
+		plan := table.plan()
+		if s.remove {
+			if err := deletePlan(conn, f, plan); err != nil {
+				errs = append(errs, kernelError("delete the chains of kube-proxy in table "+f.Keyword()+" "+table.name, err))
+				continue
 			}
-			s.plan(plan)
 		}
+		s.plan(plan)
 	}
 	return errors.Join(errs...)
 }

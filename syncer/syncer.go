@@ -208,7 +208,7 @@ func (s *Syncer) installGroup(ctx context.Context, group []change, limits Size, 
 		return s.installGroup(ctx, group[half:], limits, res)
 	}
 	err := s.apply(ctx, plan, res)
-	if !isolable(err) || drifted(err) {
+	if !isolable(err) || Drifted(err) {
 		return err
 	}
 	good, err := s.isolate(ctx, nil, group, res)
@@ -326,10 +326,10 @@ func sortChanges(changes []change) {
 	slices.SortFunc(changes, func(a, b change) int { return a.key.Compare(b.key) })
 }
 
-// drifted reports whether the kernel lacks something that the mirror knows: another
-// program has changed our tables. No change is to blame then, and everything has to be
-// written again.
-func drifted(err error) bool { return errors.Is(err, syscall.ENOENT) }
+// Drifted reports whether a Sync that was not a full one has failed since the kernel lacks
+// something that the mirror knows: another program has changed our tables. No change is
+// to blame then, and everything has to be written again.
+func Drifted(err error) bool { return errors.Is(err, syscall.ENOENT) }
 
 // isolable reports whether leaving changes out can help.
 func isolable(err error) bool {

@@ -15,6 +15,7 @@ import (
 	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/nodesetup"
 	"github.com/nftproxy/nftproxy/proxier"
+	"github.com/nftproxy/nftproxy/proxier/metrics"
 	"github.com/nftproxy/nftproxy/rules"
 	"github.com/nftproxy/nftproxy/syncer"
 )
@@ -26,6 +27,7 @@ type daemon struct {
 	dryRun   bool
 	takeOver bool      // remove what kube-proxy left
 	stdout   io.Writer // for the batches of a dry run
+	metrics  *metrics.Metrics
 }
 
 // run runs the daemon with a configuration until the context is done.
@@ -35,12 +37,13 @@ func (d *daemon) run(ctx context.Context, cfg *config.Config, log *zap.Logger) e
 		return err
 	}
 	opts := options(cfg, enabledFamilies(), log)
-	reports := newReports(cfg, opts.Rules.Families, log)
+	reports := newReports(cfg, d.metrics, opts.Rules.Families, log)
 	source, client, err := d.settings.source(cfg, node, log)
 	if err != nil {
 		return err
 	}
 	opts.Observers = reports.observers(client, node)
+	opts.OnNode = (&nodeCheck{cfg: cfg, families: opts.Rules.Families, log: log}).check
 	kernel, err := openKernel(ctx, opts.Rules, d.dryRun, d.stdout)
 	if err != nil {
 		return err
@@ -61,11 +64,15 @@ func (d *daemon) run(ctx context.Context, cfg *config.Config, log *zap.Logger) e
 	return group.Wait() //nolint:wrapcheck // each part says it all
 }
 
+// nodeSetup changes settings of this node.
+func nodeSetup() nodesetup.Setup { return nodesetup.Setup{Root: "/", CPUs: runtime.NumCPU()} }
+
 // setUpNode applies settings of the node. What this process may not write it only says.
 func setUpNode(cfg *config.Config, log *zap.Logger) {
-	setup := nodesetup.Setup{Root: "/", CPUs: runtime.NumCPU()}
+	setup := nodeSetup()
 	if err := setup.Conntrack(cfg.Conntrack); err != nil {
-		log.Warn("settings of connection tracking stay as they are; set them on the node, or those of conntrack in the configuration to 0",
+		log.Warn("settings of connection tracking stay as they are; run once with --init-only and more privileges, "+
+			"set them on the node, or those of conntrack in the configuration to 0",
 			zap.Error(err))
 	}
 	if err := setup.OOMScoreAdj(cfg.OOMScoreAdj); err != nil {

@@ -66,6 +66,12 @@ func (d *process) stop(t *testing.T, signal syscall.Signal) int {
 	if err := d.cmd.Process.Signal(signal); err != nil {
 		t.Fatal(err)
 	}
+	return d.wait(t)
+}
+
+// wait waits for the end and returns the exit status.
+func (d *process) wait(t *testing.T) int {
+	t.Helper()
 	err := d.cmd.Wait()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -129,4 +130,46 @@ func TestRival(t *testing.T) {
 		t.Errorf("%v repairs of %d changes", got, changes)
 	}
 	eventually(t, "what is wanted, once the rival has gone", func() bool { return cmp.Equal(want, ns.Listing(t)) })
+}
+
+// TestRivalUnderChurn changes our tables while endpoints change, so that syncs meet what
+// it did. Every full write is a repair, none a retry after a failure; they come less and
+// less often; it is said loudly; and once the rival has gone all is well.
+func TestRivalUnderChurn(t *testing.T) {
+	for name, test := range map[string]struct {
+		command string
+		fails   bool // a repair may fail: it begins with what there is
+	}{
+		"deletes elements": {"flush map ip nftproxy endpoints", false},
+		"deletes tables":   {"delete table ip nftproxy", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			manifest := write(t, manifestOf("10.244.0.1"))
+			ns := nstest.New(t)
+			d := startDaemon(t, ns, "--manifests", manifest)
+			awaitHealthy(t, ns)
+			changes := 0
+			eventually(t, "a loud message, and syncs that met the rival", func() bool {
+				if _, err := ns.NFT(t.Context(), test.command, "-f", "-"); err != nil && !strings.Contains(err.Error(), "No such file") {
+					t.Fatal(err)
+				}
+				changes++
+				replace(t, manifest, manifestOf("10.244.0.1", fmt.Sprintf("10.244.0.%d", 2+changes%100)))
+				log := d.stderr.String()
+				return changes >= 20 && strings.Contains(log, "another program keeps changing our tables") &&
+					strings.Contains(log, "a sync has met what another program did")
+			})
+			if got := metric(t, ns, repairs); got >= float64(changes) {
+				t.Errorf("%v repairs of %d changes", got, changes)
+			}
+			replace(t, manifest, manifestOf("10.244.0.1", "10.244.0.250"))
+			fresh, _ := startOn(t, manifestOf("10.244.0.1", "10.244.0.250"))
+			want := fresh.Listing(t)
+			eventually(t, "what is wanted, once the rival has gone", func() bool { return cmp.Equal(want, ns.Listing(t)) })
+			failures, foreign := metric(t, ns, `nftproxy_resyncs_total{reason="failure"}`), metric(t, ns, foreignResyncs)
+			if repaired := metric(t, ns, repairs); repaired == 0 || !test.fails && (failures != 0 || foreign != repaired) {
+				t.Errorf("%v repairs by %v full writes, %v full writes after failures", repaired, foreign, failures)
+			}
+		})
+	}
 }

@@ -15,8 +15,11 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/nftproxy/nftproxy/syncer/nstest"
 )
@@ -34,6 +37,7 @@ type fakeAPI struct {
 	ended   chan struct{}        // closed when all watches shall end
 	watches int                  // that there were
 	expired int                  // watches that began too late
+	told    []eventsv1.Event     // that were written in JSON
 }
 
 // fakeKind is the objects of one kind.
@@ -56,6 +60,7 @@ const (
 	slicesPath   = "/apis/discovery.k8s.io/v1/endpointslices"
 	nodesPath    = "/api/v1/nodes"
 	cidrsPath    = "/apis/networking.k8s.io/v1/servicecidrs"
+	eventsPath   = "/apis/events.k8s.io/v1/namespaces/default/events" // of Nodes too
 )
 
 // newFakeAPI serves in a namespace until the test ends.
@@ -118,14 +123,43 @@ func (f *fakeAPI) put(t *testing.T, path, name string, o interface {
 	if err != nil {
 		t.Fatal(err)
 	}
-	verb := "ADDED"
+	verb := watch.Added
 	if k.objects[name] != nil {
-		verb = "MODIFIED"
+		verb = watch.Modified
 	}
 	k.objects[name] = text
-	k.events = append(k.events, fakeEvent{f.version, fmt.Appendf(nil, "{\"type\":%q,\"object\":%s}\n", verb, text)})
+	f.tell(k, verb, text)
+}
+
+// remove deletes an object.
+func (f *fakeAPI) remove(path, name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	k := f.kinds[path]
+	f.version++
+	text := k.objects[name]
+	delete(k.objects, name)
+	f.tell(k, watch.Deleted, text)
+}
+
+// tell adds an event. The lock is held.
+func (f *fakeAPI) tell(k *fakeKind, verb watch.EventType, object json.RawMessage) {
+	k.events = append(k.events, fakeEvent{f.version, fmt.Appendf(nil, "{\"type\":%q,\"object\":%s}\n", verb, object)})
 	close(f.changed)
 	f.changed = make(chan struct{})
+}
+
+// putNode writes the Node "node1", as changed.
+func (f *fakeAPI) putNode(t *testing.T, change ...func(*corev1.Node)) {
+	t.Helper()
+	node := &corev1.Node{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, ObjectMeta: metav1.ObjectMeta{Name: "node1"},
+		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}}},
+	}
+	for _, c := range change {
+		c(node)
+	}
+	f.put(t, nodesPath, node.Name, node)
 }
 
 // endWatches closes all watches. Clients begin new ones.
@@ -170,7 +204,9 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case refuse:
 		fail(w, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)
-	case k == nil: // Events
+	case r.Method == http.MethodPost && r.URL.Path == eventsPath:
+		f.take(w, r)
+	case k == nil: // Events about other namespaces
 		fail(w, http.StatusNotFound, metav1.StatusReasonNotFound)
 	case r.URL.Query().Get("sendInitialEvents") == "true":
 		fail(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
@@ -179,6 +215,30 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		f.list(w, k)
 	}
+}
+
+// take keeps an Event.
+func (f *fakeAPI) take(w http.ResponseWriter, r *http.Request) {
+	var event eventsv1.Event
+	if err := json.NewDecoder(r.Body).Decode(&event); err != nil {
+		fail(w, http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType)
+		return
+	}
+	f.mu.Lock()
+	f.told = append(f.told, event)
+	f.mu.Unlock()
+	w.WriteHeader(http.StatusCreated)
+	_ = json.NewEncoder(w).Encode(event)
+}
+
+// events returns type, reason and action of the Events that were written.
+func (f *fakeAPI) events() (texts []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, e := range f.told {
+		texts = append(texts, fmt.Sprintf("%s %s: %s %s %s", e.Regarding.Kind, e.Regarding.Name, e.Type, e.Reason, e.Action))
+	}
+	return texts
 }
 
 func status(code int, reason metav1.StatusReason) *metav1.Status {

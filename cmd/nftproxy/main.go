@@ -79,6 +79,7 @@ one element of a shared map.`,
 			return cmd.Help()
 		},
 	}
+	addVersionFlag(root)
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
 	root.AddCommand(newRunCommand(), newDumpCommand(), newDemoCommand(), newBenchCommand(), newCleanupCommand(), newVersionCommand())

@@ -129,9 +129,11 @@ func TestHelpAndVersion(t *testing.T) {
 			t.Errorf("nftproxy %v: status %d, standard error %q:\n%s", args, status, stderr, stdout)
 		}
 	}
-	status, stdout, _ := nftproxy("version")
-	if status != exitOK || !strings.HasPrefix(stdout, "nftproxy ") || !strings.Contains(stdout, "linux/") {
-		t.Errorf("version: status %d, %q", status, stdout)
+	for _, args := range [][]string{{"version"}, {"--version"}, {"run", "--version"}, {"run", "--version", "--config", "/nonexistent"}} {
+		status, stdout, _ := nftproxy(args...)
+		if status != exitOK || !strings.HasPrefix(stdout, "nftproxy ") || !strings.Contains(stdout, "linux/") || strings.Count(stdout, "\n") != 1 {
+			t.Errorf("nftproxy %v: status %d, %q", args, status, stdout)
+		}
 	}
 }
 

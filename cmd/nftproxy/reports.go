@@ -30,13 +30,19 @@ type reports struct {
 	metrics *metrics.Metrics
 	health  *healthcheck.ProxyHealth
 	events  *events.Recorder // nil without an API server
+	node    string           // set if events is
 }
 
-// newReports comes before the client of the API server is made, whose requests are
-// counted too.
-func newReports(cfg *config.Config, families []rules.Family, log *zap.Logger) *reports {
-	m := metrics.New(families, metrics.ReadBuildInfo(versionString()))
+// newMetrics returns the metrics of the process, which stay the same when the
+// configuration changes: client-go takes one receiver of its reports, before the first
+// client is made.
+func newMetrics() *metrics.Metrics {
+	m := metrics.New(enabledFamilies(), metrics.ReadBuildInfo(versionString()))
 	m.RegisterRESTClient()
+	return m
+}
+
+func newReports(cfg *config.Config, m *metrics.Metrics, families []rules.Family, log *zap.Logger) *reports {
 	return &reports{
 		cfg: cfg, log: log, started: time.Now(), metrics: m,
 		health: healthcheck.NewProxyHealth(healthcheck.ProxyOptions{
@@ -53,10 +59,8 @@ func (r *reports) observers(client kubernetes.Interface, node string) proxier.Ob
 		r.health.SetNode(&healthcheck.Node{}) // until manifests say otherwise
 	} else {
 		r.events = events.NewRecorder(client.EventsV1(), node, r.log, nil)
-		r.events.Record(events.Event{
-			Regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: types.UID(node)},
-			Type:      events.Normal, Reason: "Starting", Action: "StartKubeProxy", Note: "nftproxy " + versionString() + " starts",
-		})
+		r.node = node
+		r.tellOfNode(events.Normal, "Starting", "nftproxy "+versionString()+" starts")
 		o.Events = r.events
 	}
 	o.ServiceHealth = healthcheck.NewServiceHealth(healthcheck.ServiceOptions{
@@ -65,10 +69,21 @@ func (r *reports) observers(client kubernetes.Interface, node string) proxier.Ob
 	return o
 }
 
-// listenFailed tells that the health-check port of a Service cannot be opened.
-func (r *reports) listenFailed(service types.NamespacedName, addr netip.AddrPort, err error) {
-	r.log.Error("a health-check port cannot be opened; it is tried again",
-		zap.Stringer("service", service), zap.Stringer("address", addr), zap.Error(err))
+// tellOfNode writes an Event about this node, with the reasons and the action of
+// kube-proxy.
+func (r *reports) tellOfNode(kind events.Type, reason, note string) {
+	if r.events == nil {
+		return
+	}
+	r.events.Record(events.Event{
+		Regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: r.node, UID: types.UID(r.node)},
+		Type:      kind, Reason: reason, Action: "StartKubeProxy", Note: note,
+	})
+}
+
+// listenFailed tells that the health-check port of a Service cannot be opened. The log
+// says it already.
+func (r *reports) listenFailed(service types.NamespacedName, _ netip.AddrPort, err error) {
 	if r.events == nil {
 		return
 	}
@@ -84,7 +99,21 @@ func (r *reports) run(ctx context.Context, flags *pflag.FlagSet) error {
 	if r.events != nil {
 		group.Go(func() error { return r.events.Run(ctx) })
 	}
-	servers := []httpserver.Server{{
+	for reason, server := range r.servers(flags) {
+		group.Go(func() error {
+			err := server.Run(ctx)
+			if err != nil {
+				r.tellOfNode(events.Warning, reason, err.Error())
+			}
+			return err //nolint:wrapcheck // says it all
+		})
+	}
+	return group.Wait() //nolint:wrapcheck // each part says it all
+}
+
+// servers returns the servers by the reason of the Event that tells of their failure.
+func (r *reports) servers(flags *pflag.FlagSet) map[string]*httpserver.Server {
+	servers := map[string]*httpserver.Server{"FailedToStartMetricServer": {
 		Name: "metrics", Addr: r.cfg.MetricsAddress.String(),
 		Handler: zpages.Handler(zpages.Options{
 			Component: "nftproxy", Version: versionString(), Started: r.started, Metrics: r.metrics.Handler(),
@@ -92,13 +121,12 @@ func (r *reports) run(ctx context.Context, flags *pflag.FlagSet) error {
 		}),
 	}}
 	if r.cfg.HealthzAddress.IsValid() {
-		servers = append(servers, httpserver.Server{
+		servers["FailedToStartProxierHealthcheck"] = &httpserver.Server{
 			Name: "healthz", Addr: r.cfg.HealthzAddress.String(), Handler: r.health.Handler(),
-		})
+		}
 	}
 	for _, server := range servers {
 		server.HardFail, server.Log = r.cfg.BindHardFail, r.log
-		group.Go(func() error { return server.Run(ctx) })
 	}
-	return group.Wait() //nolint:wrapcheck // each part says it all
+	return servers
 }

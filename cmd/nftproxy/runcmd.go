@@ -47,19 +47,21 @@ changes it goes on with the new configuration, as if it had been started again.`
 				return err
 			}
 			if initOnly {
-				return initialize(cmd.Context())
+				return initialize(cmd.Context(), cfg)
 			}
+			m := newMetrics()
 			for cfg != nil && err == nil { // again with each new configuration
-				d := &daemon{settings: &s, flags: cmd.Flags(), dryRun: dryRun, takeOver: takeOver, stdout: cmd.OutOrStdout()}
+				d := &daemon{settings: &s, flags: cmd.Flags(), dryRun: dryRun, takeOver: takeOver, stdout: cmd.OutOrStdout(), metrics: m}
 				cfg, err = runOnce(cmd.Context(), d, cfg)
 			}
 			return err
 		},
 	}
+	addVersionFlag(cmd)
 	s.add(cmd.Flags())
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print each batch as nft commands instead of sending it; opens no kernel socket")
 	cmd.Flags().BoolVar(&takeOver, "take-over", false, "once the first rules are installed, remove what kube-proxy left, as cleanup --kube-proxy does")
-	cmd.Flags().BoolVar(&initOnly, "init-only", false, "only do what may need more privileges than CAP_NET_ADMIN, here: see whether the kernel can do all that is needed; and end")
+	cmd.Flags().BoolVar(&initOnly, "init-only", false, "only do what may need more privileges than CAP_NET_ADMIN: see whether the kernel can do all that is needed, apply the settings of conntrack, and end")
 	return cmd
 }
 
@@ -72,13 +74,14 @@ func writeConfig(flags *config.Flags) error {
 	return cfg.WriteFile(flags.WriteConfigTo) //nolint:wrapcheck // says it all
 }
 
-// initialize finds out whether the kernel can do what the daemon needs.
-func initialize(ctx context.Context) error {
+// initialize finds out whether the kernel can do what the daemon needs, and applies the
+// settings of the node: here what cannot be written is an error, as for kube-proxy.
+func initialize(ctx context.Context, cfg *config.Config) error {
 	kernel, err := openKernel(ctx, rules.Config{Families: enabledFamilies()}, false, io.Discard)
 	if err != nil {
 		return err
 	}
-	return kernel.Close() //nolint:wrapcheck // says it all
+	return errors.Join(kernel.Close(), nodeSetup().Conntrack(cfg.Conntrack))
 }
 
 // runOnce runs the daemon with one configuration. When there is a new one, it ends the

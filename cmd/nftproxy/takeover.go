@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/nftproxy/nftproxy/proxier"
+	"github.com/nftproxy/nftproxy/rules"
 	"github.com/nftproxy/nftproxy/syncer"
 )
 
@@ -32,6 +33,7 @@ type takeOver struct {
 	remove bool
 	find   func(context.Context) (syncer.Leftovers, error) // removes too, if remove is set
 	log    *zap.Logger
+	failed func(rules.Family) // counts what could not be removed
 
 	once   sync.Once
 	synced chan struct{} // closed after the first sync that succeeded
@@ -39,7 +41,10 @@ type takeOver struct {
 
 // newTakeOver returns a takeOver that learns of syncs through the options of a proxier.
 func newTakeOver(remove bool, opts *proxier.Options) *takeOver {
-	t := &takeOver{remove: remove, find: syncer.FindLeftovers, log: opts.Log, synced: make(chan struct{})}
+	t := &takeOver{remove: remove, find: syncer.FindLeftovers, log: opts.Log, failed: func(rules.Family) {}, synced: make(chan struct{})}
+	if m := opts.Observers.Metrics; m != nil {
+		t.failed = m.CleanupFailed
+	}
 	if remove {
 		t.find = func(ctx context.Context) (syncer.Leftovers, error) { return syncer.RemoveLeftovers(ctx, true) }
 	}
@@ -91,6 +96,9 @@ func (t *takeOver) removeAll(ctx context.Context) {
 			return
 		}
 		t.tell(left, clean)
+		for _, f := range left.Failed {
+			t.failed(f)
+		}
 		clean = err == nil && len(left.Kept) == 0
 		pause := &check
 		switch {

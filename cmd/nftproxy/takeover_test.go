@@ -16,6 +16,8 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/nftproxy/nftproxy/proxier"
+	"github.com/nftproxy/nftproxy/proxier/metrics"
+	"github.com/nftproxy/nftproxy/rules"
 	"github.com/nftproxy/nftproxy/syncer"
 	"github.com/nftproxy/nftproxy/syncer/nstest"
 )
@@ -30,8 +32,9 @@ type search struct {
 // is logged, for what each search brings. After the last one nothing is left.
 func TestTakeOverRounds(t *testing.T) {
 	some := search{left: syncer.Leftovers{Found: []string{"table ip kube-proxy"}}}
-	part := search{left: syncer.Leftovers{Found: []string{"table ip kube-proxy"}}, err: errors.New("broken")}
-	failed := search{err: errors.New("broken")}
+	six := []rules.Family{rules.IPv6}
+	part := search{left: syncer.Leftovers{Found: []string{"table ip kube-proxy"}, Failed: six}, err: errors.New("broken")}
+	failed := search{left: syncer.Leftovers{Failed: rules.Families()}, err: errors.New("broken")}
 	busy := search{left: syncer.Leftovers{Kept: []string{"ipvs"}}}
 	const (
 		taken   = "info nftproxy has taken over from kube-proxy [table ip kube-proxy]"
@@ -48,22 +51,24 @@ func TestTakeOverRounds(t *testing.T) {
 		searches []search
 		at       []time.Duration
 		logged   []string
+		failures int // of IPv4 and IPv6 together
 	}{
-		"nothing there":     {true, nil, []time.Duration{0}, nil},
-		"taken over":        {true, []search{some}, []time.Duration{0, time.Minute}, []string{taken}},
-		"it comes again":    {true, []search{some, some}, []time.Duration{0, time.Minute, 3 * time.Minute}, []string{taken, again}},
-		"failures":          {true, []search{failed, failed}, []time.Duration{0, time.Second, 3 * time.Second}, []string{retry("1s"), retry("2s")}},
-		"a part, the rest":  {true, []search{part, some}, []time.Duration{0, time.Second, time.Second + time.Minute}, []string{taken, retry("1s"), taken}},
-		"kept, then gone":   {true, []search{busy, some}, []time.Duration{0, time.Minute, 3 * time.Minute}, []string{kept, taken}},
-		"only a report":     {false, []search{some}, []time.Duration{0}, []string{warning}},
-		"nothing to report": {false, []search{busy}, []time.Duration{0}, nil},
-		"a failed report":   {false, []search{failed}, []time.Duration{0}, []string{"warn what kube-proxy left could not be looked for: broken"}},
+		"nothing there":     {true, nil, []time.Duration{0}, nil, 0},
+		"taken over":        {true, []search{some}, []time.Duration{0, time.Minute}, []string{taken}, 0},
+		"it comes again":    {true, []search{some, some}, []time.Duration{0, time.Minute, 3 * time.Minute}, []string{taken, again}, 0},
+		"failures":          {true, []search{failed, failed}, []time.Duration{0, time.Second, 3 * time.Second}, []string{retry("1s"), retry("2s")}, 4},
+		"a part, the rest":  {true, []search{part, some}, []time.Duration{0, time.Second, time.Second + time.Minute}, []string{taken, retry("1s"), taken}, 1},
+		"kept, then gone":   {true, []search{busy, some}, []time.Duration{0, time.Minute, 3 * time.Minute}, []string{kept, taken}, 0},
+		"only a report":     {false, []search{some}, []time.Duration{0}, []string{warning}, 0},
+		"nothing to report": {false, []search{busy}, []time.Duration{0}, nil, 0},
+		"a failed report":   {false, []search{failed}, []time.Duration{0}, []string{"warn what kube-proxy left could not be looked for: broken"}, 0},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				core, logs := observer.New(zapcore.InfoLevel)
-				opts := proxier.Options{Log: zap.New(core)}
+				m := metrics.New(rules.Families(), metrics.BuildInfo{})
+				opts := proxier.Options{Log: zap.New(core), Observers: proxier.Observers{Metrics: m}}
 				take := newTakeOver(test.remove, &opts)
 				begin := time.Now()
 				var at []time.Duration
@@ -79,12 +84,32 @@ func TestTakeOverRounds(t *testing.T) {
 				if diff := cmp.Diff(test.at, at); diff != "" {
 					t.Errorf("searches (-want +got)\n%s", diff)
 				}
+				if got := cleanupFailures(t, m); got != test.failures {
+					t.Errorf("%d failures are counted, want %d", got, test.failures)
+				}
 				if diff := cmp.Diff(test.logged, lines(logs)); diff != "" {
 					t.Errorf("log (-want +got)\n%s", diff)
 				}
 			})
 		})
 	}
+}
+
+// cleanupFailures returns how many failures are counted, of both families.
+func cleanupFailures(t *testing.T, m *metrics.Metrics) (sum int) {
+	t.Helper()
+	families, err := m.Gatherer().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total" {
+			for _, series := range f.GetMetric() {
+				sum += int(series.GetCounter().GetValue())
+			}
+		}
+	}
+	return sum
 }
 
 // lines returns what was logged, as text.

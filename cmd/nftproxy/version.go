@@ -17,12 +17,26 @@ func newVersionCommand() *cobra.Command {
 		Short:   "Print the version",
 		Example: "  nftproxy version",
 		Args:    noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "nftproxy %s, %s, %s/%s\n",
-				versionString(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
-			return err
-		},
+		RunE:    func(cmd *cobra.Command, _ []string) error { return printVersion(cmd) },
 	}
+}
+
+// addVersionFlag makes --version print the version and end, as kube-proxy's does. Cobra's
+// own flag needs a template, which makes the binary larger.
+func addVersionFlag(cmd *cobra.Command) {
+	asked := cmd.Flags().Bool("version", false, "print the version, and end")
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if *asked {
+			return printVersion(cmd)
+		}
+		return run(cmd, args)
+	}
+}
+
+func printVersion(cmd *cobra.Command) error {
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "nftproxy %s, %s, %s/%s\n", versionString(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return err //nolint:wrapcheck // of standard output
 }
 
 // versionString returns the version of the linker or of the module, which `go
