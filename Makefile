@@ -68,7 +68,8 @@ soak: nft ## change endpoints and connect for SOAK (5m), with restarts and outag
 
 .PHONY: fuzz
 fuzz: ## run every fuzz test for FUZZTIME (10s)
-	@for package in ./rules ./syncer ./proxier ./cmd/nftproxy/internal/config; do \
+	@for package in $$(grep -rl '^func Fuzz' --include='*_test.go' cmd proxier rules syncer | xargs -n1 dirname | sort -u); do \
+	  package=./$$package; \
 	  for target in $$($(GO) test -list '^Fuzz' $$package | grep '^Fuzz'); do \
 	    echo "$$package $$target"; \
 	    $(GO) test $$package -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x || exit 1; \

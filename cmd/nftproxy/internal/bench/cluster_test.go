@@ -256,3 +256,13 @@ func TestParseMix(t *testing.T) {
 		}
 	}
 }
+
+// TestHeavyTailEnds makes sure that no draw exceeds what there are addresses for.
+func TestHeavyTailEnds(t *testing.T) {
+	for seed := range uint64(100) {
+		spec := Spec{Services: 4, EndpointsPerService: maxEndpoints / 4, Shape: Realistic, Seed: seed, Families: rules.Families()}
+		if got := NewCluster(spec).Endpoints(); got > maxEndpoints {
+			t.Errorf("seed %d: %d endpoints", seed, got)
+		}
+	}
+}
