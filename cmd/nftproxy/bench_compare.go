@@ -21,10 +21,13 @@ func newBenchCompareCommand() *cobra.Command {
 namespace of its own with a small API server, which gives both the same objects and the
 same changes. What it measures is seen from outside, in the same way for both: the
 notifications of nftables, and connections through a ClusterIP. With a proxy that does not
-use nftables it is the connections alone.
+use nftables, or has another --peer-mode, it is the connections alone.
 
 A change replaces the only endpoint of a Service by another one. Both proxies are told
-not to wait between syncs (minSyncPeriod 1ms). kube-proxy has to run as root.`,
+not to wait between syncs (minSyncPeriod 1ms). kube-proxy has to run as root.
+
+With -o json the result has these fields, whose names are stable:
+` + bench.CompareFields,
 		Example: `  sudo nftproxy bench compare --peer 'kube-proxy --config {config}' --services 1000
   sudo nftproxy bench compare --peer 'kube-proxy --config {config}' --peer-mode iptables
   sudo nftproxy bench compare --peer 'kube-proxy --config {config}' -o json --report report/`,

@@ -226,7 +226,7 @@ func TestValidate(t *testing.T) {
 	}{
 		"valid":              {func(*Spec) {}, ""},
 		"no Services":        {func(s *Spec) { s.Services = 0 }, "--services"},
-		"too many Services":  {func(s *Spec) { s.Services = maxServices + 1 }, "--services"},
+		"too many Services":  {func(s *Spec) { s.Services = MaxServices + 1 }, "--services"},
 		"fewer than none":    {func(s *Spec) { s.EndpointsPerService = -1 }, "--endpoints-per-service"},
 		"too many endpoints": {func(s *Spec) { s.EndpointsPerService = maxEndpoints }, "--endpoints-per-service"},
 		"unknown shape":      {func(s *Spec) { s.Shape = "round" }, "--shape"},

@@ -43,7 +43,7 @@ type probe struct {
 
 // newProbe makes a probe on an interface of a private namespace. The caller closes it.
 func newProbe(ctx context.Context, link netlink.Link) (*probe, error) {
-	ip := nth(clusterIPs(rules.IPv4), maxServices)
+	ip := nth(clusterIPs(rules.IPv4), MaxServices)
 	p := &probe{
 		service: &corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{

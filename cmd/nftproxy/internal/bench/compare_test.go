@@ -121,12 +121,19 @@ func TestProcess(t *testing.T) {
 }
 
 func TestLastLines(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "log")
-	if err := os.WriteFile(path, []byte(strings.Repeat("early\n", 5)+strings.Repeat("late\n", logLines)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if got, want := lastLines(path), strings.TrimSpace(strings.Repeat("late\n", logLines)); got != want {
-		t.Errorf("got %q", got)
+	late := strings.Repeat("late\n", logLines)
+	for text, want := range map[string]string{
+		strings.Repeat("early\n", 5) + late: "its output ends with:\n" + strings.TrimSpace(late),
+		"one\n":                             "its output ends with:\none",
+		"\n":                                "it has printed nothing",
+	} {
+		path := filepath.Join(t.TempDir(), "log")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := lastLines(path); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
 	}
 }
 
@@ -243,6 +250,19 @@ func TestCompareReport(t *testing.T) {
 	for _, want := range []string{"60 Services with 420 endpoints", "nftproxy: a b", "10.00 ms", "1.00 s", "90.00 ms", "200.0 MiB"} {
 		if !strings.Contains(table.String(), want) {
 			t.Errorf("the table has no %q:\n%s", want, &table)
+		}
+	}
+}
+
+// TestGenerationOfOtherModes makes sure that no generation is taken for the effect of a
+// proxy that does not program nftables itself: iptables may do so, in several of them.
+func TestGenerationOfOtherModes(t *testing.T) {
+	for mode, seen := range map[string]bool{ModeNFTables: true, "iptables": false, "ipvs": false} {
+		c := &comparison{opts: ProxyOptions{Mode: mode}, generations: &generations{came: make(chan struct{})}}
+		at := time.Now()
+		c.generations.note([]netlink.Message{{Header: netlink.Header{Type: newGeneration}}}, at)
+		if got, ok := c.generation(at); ok != seen || (ok && !got.Equal(at)) {
+			t.Errorf("%s: %s, %t", mode, got, ok)
 		}
 	}
 }

@@ -45,7 +45,7 @@ func FuzzSpec(f *testing.F) {
 	}
 	f.Add(0, 1, string(Uniform), uint64(0))
 	f.Add(1, math.MaxInt, string(OneBig), uint64(0))
-	f.Add(maxServices, maxEndpoints/maxServices, string(Uniform), uint64(0))
+	f.Add(MaxServices, maxEndpoints/MaxServices, string(Uniform), uint64(0))
 	f.Add(-1, -1, string(Realistic), uint64(math.MaxUint64))
 	f.Fuzz(func(t *testing.T, services, endpoints int, shape string, seed uint64) {
 		spec := Spec{Services: services, EndpointsPerService: endpoints, Shape: Shape(shape), Seed: seed, Families: rules.Families()}

@@ -100,7 +100,9 @@ func FuzzRequest(f *testing.F) {
 		q, err := parseQuery(r, p.namespace)
 		switch {
 		case p.name != "":
-			checkAnswer(t, s, w, func(o runtime.Object) bool { return s.store.get(p.resource, keyOf(p.namespace, p.name)) != nil && !meta.IsListType(o) })
+			checkAnswer(t, s, w, func(o runtime.Object) bool {
+				return s.store.get(p.resource, keyOf(p.namespace, p.name)) != nil && !meta.IsListType(o)
+			})
 		case err != nil:
 			t.Errorf("%q is answered, and yet %v", query, err)
 		case !q.watch:
