@@ -5,6 +5,7 @@ GOLANGCI_LINT ?= github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 VERSION       ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 BENCH         ?= .
 BENCHTIME     ?= 3s
+BENCHCOUNT    ?= 1
 FUZZTIME      ?= 10s
 
 # nft is often where only root looks.
@@ -57,8 +58,8 @@ lint: ## check formatting, style and modules
 	cd e2e && $(GO) run $(GOLANGCI_LINT) run --allow-parallel-runners -c ../.golangci.yml ./...
 
 .PHONY: bench
-bench: ## measure rule-update latency on this machine's kernel, in a namespace
-	$(GO) test $(EXEC) -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) ./rules ./proxier
+bench: ## measure each step of an update on this machine's kernel; BENCHCOUNT=10 for benchstat
+	$(GO) test $(EXEC) -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -count $(BENCHCOUNT) -timeout 60m ./rules ./syncer ./proxier
 
 SOAK ?= 5m
 
