@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/bench/apiserver"
+	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/stats"
 	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/terminal"
 )
 
@@ -288,8 +289,8 @@ func (c *comparison) generation(since time.Time) (at time.Time, ok bool) {
 func newLatencies(all []time.Duration) Latencies {
 	slices.Sort(all)
 	l := Latencies{
-		Count: len(all), P50: microseconds(percentile(all, 50)), P90: microseconds(percentile(all, 90)),
-		P99: microseconds(percentile(all, 99)), Max: microseconds(percentile(all, 100)), All: make([]float64, 0, len(all)),
+		Count: len(all), P50: microseconds(stats.Percentile(all, 50)), P90: microseconds(stats.Percentile(all, 90)),
+		P99: microseconds(stats.Percentile(all, 99)), Max: microseconds(stats.Percentile(all, 100)), All: make([]float64, 0, len(all)),
 	}
 	for _, d := range all {
 		l.All = append(l.All, microseconds(d))

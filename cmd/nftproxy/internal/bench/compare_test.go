@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/traffic"
 )
 
 func TestParseStat(t *testing.T) {
@@ -174,7 +175,7 @@ func TestProbe(t *testing.T) {
 	}
 	p.frontend = addr.AddrPort()
 	p.listeners = append(p.listeners, l)
-	p.servers.Go(func() { answer(l, 1) })
+	p.servers.Go(func() { traffic.Answer(l, []byte{1}) })
 	unchecked := func() error { return nil }
 	if _, err := p.await(t.Context(), 1, time.Minute, unchecked); err != nil {
 		t.Errorf("the endpoint that answers: %v", err)

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/terminal"
+	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/traffic"
 	"github.com/nftproxy/nftproxy/proxier"
 	"github.com/nftproxy/nftproxy/rules"
 	"github.com/nftproxy/nftproxy/syncer"
@@ -190,7 +191,7 @@ func (u *update) changes(ctx context.Context, stream *Stream) error {
 		if _, err := ownMemory(); err != nil { // no garbage of the first sync
 			return err
 		}
-		if err := pause(ctx, time.Now().Add(settleTime)); err != nil {
+		if err := traffic.Pause(ctx, settleTime); err != nil {
 			return err
 		}
 	}
@@ -252,7 +253,7 @@ func (u *update) send(ctx context.Context, chunk []*slimChange) error {
 	for i, change := range chunk {
 		if u.opts.Rate > 0 {
 			due := began.Add(time.Duration(float64(i) / u.opts.Rate * float64(time.Second)))
-			if err := pause(ctx, due); err != nil {
+			if err := traffic.Pause(ctx, time.Until(due)); err != nil {
 				return err
 			}
 		}
@@ -270,22 +271,6 @@ func (u *update) send(ctx context.Context, chunk []*slimChange) error {
 		}
 	}
 	return nil
-}
-
-// pause waits until a time.
-func pause(ctx context.Context, until time.Time) error {
-	left := time.Until(until)
-	if left <= 0 {
-		return ctx.Err() //nolint:wrapcheck // says it all
-	}
-	timer := time.NewTimer(left)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err() //nolint:wrapcheck // says it all
-	case <-timer.C:
-		return nil
-	}
 }
 
 func (u *update) summarize(elapsed time.Duration, used cpu) {
