@@ -120,15 +120,15 @@ func (c *benchCluster) spec(services int) (bench.Spec, error) {
 	return spec, nil
 }
 
-// specs returns clusters of several sizes.
-func (c *benchCluster) specs(sizes []int) ([]bench.Spec, error) {
+// specs returns clusters of several sizes, which a flag has.
+func (c *benchCluster) specs(flag string, sizes []int) ([]bench.Spec, error) {
 	if len(sizes) == 0 {
-		return nil, usagef("--sizes: give at least one number of Services")
+		return nil, usagef("--%s: give at least one number of Services", flag)
 	}
 	specs := make([]bench.Spec, len(sizes))
 	for i, n := range sizes {
 		if n < 1 || n > bench.MaxServices {
-			return nil, usagef("--sizes: %d is not in 1..%d", n, bench.MaxServices)
+			return nil, usagef("--%s: %d is not in 1..%d", flag, n, bench.MaxServices)
 		}
 		var err error
 		if specs[i], err = c.spec(n); err != nil {

@@ -46,7 +46,7 @@ With -o json the result has these fields, whose names are stable:
 		if connections < minDataplaneConnections || connections > maxDataplaneConnections {
 			return usagef("--connections: %d is not in %d..%d", connections, minDataplaneConnections, maxDataplaneConnections)
 		}
-		specs, err := cluster.specs(sizes)
+		specs, err := cluster.specs("sizes", sizes)
 		if err != nil {
 			return err
 		}

@@ -31,7 +31,7 @@ With -o json the result has one field, sizes: for each of them, in a list, what
 	stream.add(cmd.Flags())
 	output.add(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if _, err := cluster.specs(sizes); err != nil {
+		if _, err := cluster.specs("sizes", sizes); err != nil {
 			return err
 		}
 		if _, err := stream.check(); err != nil {

@@ -119,6 +119,7 @@ func TestBenchUsage(t *testing.T) {
 		"--peer":               {"compare", "--peer", "kube-proxy"},
 		"--only: ":             {"compare", "--peer", "true {config}", "--only", "other"},
 		"--connections":        {"dataplane", "--connections", "399"},
+		"--only: give one":     {"compare", "--only", "nftproxy", "--services", "5,6"},
 		"one number":           {"dataplane", "--only", "nftproxy"},
 		"--sizes":              {"scale", "--sizes", "many"},
 		"--sizes: 0 is not in": {"dataplane", "--sizes", "0,10"},

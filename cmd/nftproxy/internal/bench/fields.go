@@ -43,9 +43,9 @@ const (
 
 	// CompareFields are those of a CompareResult.
 	CompareFields = `
-  services, endpoints, shape, seed       the cluster that both had
-  proxies[].name, command                the first is nftproxy
-  proxies[].services, endpoints          the cluster, of each
+  services, endpoints, shape, seed       the cluster that both had, the first of several
+  proxies[].name, command                nftproxy and then the peer, for every cluster
+  proxies[].services, endpoints          the cluster
   proxies[].first_sync_seconds           from the start of the process to the first
                                          connection through a ClusterIP
   proxies[].first_sync_cpu_seconds       user and kernel, until it was idle

@@ -27,6 +27,7 @@ func fieldsOf(t reflect.Type, prefix string) (names []string) {
 			}
 		}
 		return names
+	default:
 	}
 	return []string{prefix}
 }
