@@ -5,6 +5,7 @@ GOLANGCI_LINT ?= github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 VERSION       ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 BENCH         ?= .
 BENCHTIME     ?= 3s
+BENCHCOUNT    ?= 1
 FUZZTIME      ?= 10s
 
 # nft is often where only root looks.
@@ -57,8 +58,8 @@ lint: ## check formatting, style and modules
 	cd e2e && $(GO) run $(GOLANGCI_LINT) run --allow-parallel-runners -c ../.golangci.yml ./...
 
 .PHONY: bench
-bench: ## measure rule-update latency on this machine's kernel, in a namespace
-	$(GO) test $(EXEC) -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) ./rules ./proxier
+bench: ## measure each step of an update on this machine's kernel; BENCHCOUNT=10 for benchstat
+	$(GO) test $(EXEC) -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -count $(BENCHCOUNT) -timeout 60m ./rules ./syncer ./proxier
 
 SOAK ?= 5m
 
@@ -68,7 +69,8 @@ soak: nft ## change endpoints and connect for SOAK (5m), with restarts and outag
 
 .PHONY: fuzz
 fuzz: ## run every fuzz test for FUZZTIME (10s)
-	@for package in ./rules ./syncer ./proxier ./cmd/nftproxy/internal/config; do \
+	@for package in $$(grep -rl '^func Fuzz' --include='*_test.go' cmd proxier rules syncer | xargs -n1 dirname | sort -u); do \
+	  package=./$$package; \
 	  for target in $$($(GO) test -list '^Fuzz' $$package | grep '^Fuzz'); do \
 	    echo "$$package $$target"; \
 	    $(GO) test $$package -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x || exit 1; \

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 
@@ -54,9 +55,17 @@ func (o *benchOutput) add(flags *pflag.FlagSet) {
 	flags.StringVar(&o.report, "report", "", "`folder` for an HTML page with plots, and the plots as SVG files")
 }
 
+// check returns an error unless the flags are usable. It makes the folder: what takes
+// minutes should not be in vain.
 func (o *benchOutput) check() error {
 	if !slices.Contains([]string{formatTable, formatJSON}, o.format) {
 		return usagef("--output: %q is neither %s nor %s", o.format, formatTable, formatJSON)
+	}
+	if o.report == "" {
+		return nil
+	}
+	if err := os.MkdirAll(o.report, 0o755); err != nil { //nolint:gosec // for others to read
+		return usagef("--report: %w", err)
 	}
 	return nil
 }
@@ -111,13 +120,16 @@ func (c *benchCluster) spec(services int) (bench.Spec, error) {
 	return spec, nil
 }
 
-// specs returns clusters of several sizes.
-func (c *benchCluster) specs(sizes []int) ([]bench.Spec, error) {
+// specs returns clusters of several sizes, which a flag has.
+func (c *benchCluster) specs(flag string, sizes []int) ([]bench.Spec, error) {
 	if len(sizes) == 0 {
-		return nil, usagef("--sizes: give at least one number of Services")
+		return nil, usagef("--%s: give at least one number of Services", flag)
 	}
 	specs := make([]bench.Spec, len(sizes))
 	for i, n := range sizes {
+		if n < 1 || n > bench.MaxServices {
+			return nil, usagef("--%s: %d is not in 1..%d", flag, n, bench.MaxServices)
+		}
 		var err error
 		if specs[i], err = c.spec(n); err != nil {
 			return nil, err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"strconv"
 
 	"github.com/spf13/cobra"
 	"github.com/vishvananda/netlink"
@@ -13,7 +14,7 @@ func newBenchCompareCommand() *cobra.Command {
 	var cluster benchCluster
 	var peer benchPeer
 	var output benchOutput
-	changes := 100
+	changes, sizes := 100, []int{1000}
 	cmd := &cobra.Command{
 		Use:   "compare",
 		Short: "Compare with another proxy, from outside",
@@ -21,22 +22,25 @@ func newBenchCompareCommand() *cobra.Command {
 namespace of its own with a small API server, which gives both the same objects and the
 same changes. What it measures is seen from outside, in the same way for both: the
 notifications of nftables, and connections through a ClusterIP. With a proxy that does not
-use nftables it is the connections alone.
+use nftables, or has another --peer-mode, it is the connections alone.
 
 A change replaces the only endpoint of a Service by another one. Both proxies are told
-not to wait between syncs (minSyncPeriod 1ms). kube-proxy has to run as root.`,
-		Example: `  sudo nftproxy bench compare --peer 'kube-proxy --config {config}' --services 1000
+not to wait between syncs (minSyncPeriod 1ms). kube-proxy has to run as root.
+
+With -o json the result has these fields, whose names are stable:
+` + bench.CompareFields,
+		Example: `  sudo nftproxy bench compare --peer 'kube-proxy --config {config}' --services 100,1000,10000
   sudo nftproxy bench compare --peer 'kube-proxy --config {config}' --peer-mode iptables
   sudo nftproxy bench compare --peer 'kube-proxy --config {config}' -o json --report report/`,
 		Args: noArgs,
 	}
-	cmd.Flags().IntVar(&cluster.services, "services", 1000, "`number` of Services")
+	cmd.Flags().IntSliceVar(&sizes, "services", sizes, "`number` of Services; of several, each is measured")
 	cmd.Flags().IntVar(&changes, "changes", changes, "`number` of changes")
 	cluster.add(cmd.Flags(), 10)
 	peer.add(cmd.Flags())
 	output.add(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		spec, err := cluster.spec(cluster.services)
+		specs, err := cluster.specs("services", sizes)
 		if err != nil {
 			return err
 		}
@@ -53,30 +57,43 @@ not to wait between syncs (minSyncPeriod 1ms). kube-proxy has to run as root.`,
 			return err
 		}
 		if peer.only == "" {
-			return comparePeer(cmd, spec, &peer, &output)
+			return comparePeer(cmd, specs, &peer, &output)
 		}
-		return inSandbox(cmd, func(ctx context.Context, lo netlink.Link) error {
-			opts := peer.options(cmd, spec)
-			opts.Link, opts.Changes = lo, changes
-			result, err := bench.MeasureProxy(ctx, opts)
-			if err != nil {
-				return err //nolint:wrapcheck // says it all
-			}
-			return printJSON(cmd, result)
-		})
+		if len(specs) > 1 {
+			return usagef("--only: give one number of Services in --services")
+		}
+		return measureProxy(cmd, specs[0], changes, &peer)
 	}
 	return cmd
 }
 
-// comparePeer measures both proxies, each in a process and namespaces of its own.
-func comparePeer(cmd *cobra.Command, spec bench.Spec, peer *benchPeer, output *benchOutput) error {
-	var results []*bench.ProxyResult
-	for _, name := range peer.proxies() {
-		result := &bench.ProxyResult{}
-		if err := launch(cmd, append(sameCommand(cmd), "--only="+name), result); err != nil {
-			return err
+// measureProxy measures one proxy alone, and prints that for comparePeer.
+func measureProxy(cmd *cobra.Command, spec bench.Spec, changes int, peer *benchPeer) error {
+	return inSandbox(cmd, func(ctx context.Context, lo netlink.Link) error {
+		opts := peer.options(cmd, spec)
+		opts.Link, opts.Changes = lo, changes
+		result, err := bench.MeasureProxy(ctx, opts)
+		if err != nil {
+			return err //nolint:wrapcheck // says it all
 		}
-		results = append(results, result)
+		return printJSON(cmd, result)
+	})
+}
+
+// comparePeer measures both proxies in all clusters, each in a process and namespaces of
+// its own.
+func comparePeer(cmd *cobra.Command, specs []bench.Spec, peer *benchPeer, output *benchOutput) error {
+	var results []*bench.ProxyResult
+	for _, spec := range specs {
+		for _, name := range peer.proxies() {
+			args := append([]string{"bench", "compare", "--only=" + name, "--services=" + strconv.Itoa(spec.Services)},
+				flagsBut(cmd, "services", "report", "output")...)
+			result := &bench.ProxyResult{}
+			if err := launch(cmd, args, result); err != nil {
+				return err
+			}
+			results = append(results, result)
+		}
 	}
-	return output.write(cmd.OutOrStdout(), bench.NewCompareResult(spec, results))
+	return output.write(cmd.OutOrStdout(), bench.NewCompareResult(specs[0], results))
 }

@@ -28,7 +28,10 @@ func newBenchDataplaneCommand() *cobra.Command {
 		Long: `dataplane makes new connections to one listener, direct and through a ClusterIP, in
 turn, in a private network namespace with more and more Services. It reports how many
 there are a second and how long one takes. With --peer it does the same with another
-proxy.`,
+proxy.
+
+With -o json the result has these fields, whose names are stable:
+` + bench.DataplaneFields,
 		Example: `  nftproxy bench dataplane
   nftproxy bench dataplane --sizes 10,10000 --endpoints-per-service 10 --report report/
   sudo nftproxy bench dataplane --peer 'kube-proxy --config {config}'`,
@@ -43,7 +46,7 @@ proxy.`,
 		if connections < minDataplaneConnections || connections > maxDataplaneConnections {
 			return usagef("--connections: %d is not in %d..%d", connections, minDataplaneConnections, maxDataplaneConnections)
 		}
-		specs, err := cluster.specs(sizes)
+		specs, err := cluster.specs("sizes", sizes)
 		if err != nil {
 			return err
 		}

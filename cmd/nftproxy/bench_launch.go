@@ -23,11 +23,8 @@ const (
 	proxyPeer = "peer"
 )
 
-// How this program's daemon is started, and the mode in its configuration.
-const (
-	ourCommand = "/proc/self/exe run --config {config}"
-	ourMode    = "nftables"
-)
+// ourCommand is how this program's daemon is started.
+const ourCommand = "/proc/self/exe run --config {config}"
 
 // benchPeer are the flags that name another proxy.
 type benchPeer struct {
@@ -36,7 +33,7 @@ type benchPeer struct {
 
 func (p *benchPeer) add(flags *pflag.FlagSet) {
 	flags.StringVar(&p.command, "peer", "", "`command` of the other proxy, split at spaces; {config} is the path of a KubeProxyConfiguration, {kubeconfig} of a kubeconfig file")
-	flags.StringVar(&p.mode, "peer-mode", "nftables", "`mode` in the other proxy's configuration")
+	flags.StringVar(&p.mode, "peer-mode", bench.ModeNFTables, "`mode` in the other proxy's configuration")
 	flags.StringVar(&p.only, "only", "", "measure one `proxy` alone, nftproxy or peer, and print its part of the result in JSON")
 }
 
@@ -68,7 +65,7 @@ func (p *benchPeer) proxies() []string {
 // options returns what is measured in the namespace of this process, where one proxy runs.
 func (p *benchPeer) options(cmd *cobra.Command, spec bench.Spec) bench.ProxyOptions {
 	opts := bench.ProxyOptions{
-		Spec: spec, Name: proxyOurs, Command: ourCommand, Mode: ourMode,
+		Spec: spec, Name: proxyOurs, Command: ourCommand, Mode: bench.ModeNFTables,
 		Version: versionString(), Progress: cmd.ErrOrStderr(),
 	}
 	if p.only == proxyPeer {

@@ -18,7 +18,10 @@ func newBenchScaleCommand() *cobra.Command {
 		Short: "Measure how costs grow with the cluster",
 		Long: `scale does what update does for clusters of several sizes, each in a process and a
 network namespace of its own. With the default sizes it takes some minutes, and 3 GiB of
-memory for a moment.`,
+memory for a moment.
+
+With -o json the result has one field, sizes: for each of them, in a list, what
+` + "`bench update -o json`" + ` prints for it.`,
 		Example: `  nftproxy bench scale
   nftproxy bench scale --sizes 100,1000 --mix endpoint-add,endpoint-remove --report report/`,
 		Args: noArgs,
@@ -28,7 +31,7 @@ memory for a moment.`,
 	stream.add(cmd.Flags())
 	output.add(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if _, err := cluster.specs(sizes); err != nil {
+		if _, err := cluster.specs("sizes", sizes); err != nil {
 			return err
 		}
 		if _, err := stream.check(); err != nil {

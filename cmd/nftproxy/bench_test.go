@@ -116,20 +116,23 @@ func TestBenchSandbox(t *testing.T) {
 
 func TestBenchUsage(t *testing.T) {
 	tests := map[string][]string{
-		"--peer":              {"compare", "--peer", "kube-proxy"},
-		"--only: ":            {"compare", "--peer", "true {config}", "--only", "other"},
-		"--connections":       {"dataplane", "--connections", "399"},
-		"one number":          {"dataplane", "--only", "nftproxy"},
-		"--sizes":             {"scale", "--sizes", "many"},
-		"1000001":             {"scale", "--sizes", "100,1000001"},
-		"unexpected argument": {"update", "now"},
-		"--services":          {"update", "--services", "0"},
-		"--shape":             {"update", "--shape", "round"},
-		"--mix":               {"update", "--mix", "reboot"},
-		"--changes":           {"update", "--changes", "0"},
-		"--rate":              {"update", "--rate", "-1"},
-		"--output":            {"update", "-o", "xml"},
-		"unknown command":     {"upgrade"},
+		"--peer":               {"compare", "--peer", "kube-proxy"},
+		"--only: ":             {"compare", "--peer", "true {config}", "--only", "other"},
+		"--connections":        {"dataplane", "--connections", "399"},
+		"--only: give one":     {"compare", "--only", "nftproxy", "--services", "5,6"},
+		"one number":           {"dataplane", "--only", "nftproxy"},
+		"--sizes":              {"scale", "--sizes", "many"},
+		"--sizes: 0 is not in": {"dataplane", "--sizes", "0,10"},
+		"--report: ":           {"scale", "--report", "/dev/null/report"},
+		"1000001":              {"scale", "--sizes", "100,1000001"},
+		"unexpected argument":  {"update", "now"},
+		"--services":           {"update", "--services", "0"},
+		"--shape":              {"update", "--shape", "round"},
+		"--mix":                {"update", "--mix", "reboot"},
+		"--changes":            {"update", "--changes", "0"},
+		"--rate":               {"update", "--rate", "-1"},
+		"--output":             {"update", "-o", "xml"},
+		"unknown command":      {"upgrade"},
 	}
 	for want, args := range tests {
 		status, stdout, stderr := nftproxy(append([]string{"bench"}, args...)...)

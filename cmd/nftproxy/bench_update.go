@@ -24,7 +24,10 @@ bytes that it took; the time of the first sync; the processor time; and the memo
 Kinds of changes: endpoint-add and endpoint-remove at a Service drawn at random;
 rolling-update, a step of one (one more endpoint, then one less, until all endpoints of a
 Service are new); service-add; service-remove; policy-change, of the internal traffic
-policy.`,
+policy.
+
+With -o json the result has these fields, whose names are stable:
+` + bench.UpdateFields,
 		Example: `  nftproxy bench update
   nftproxy bench update --services 10000 --mix endpoint-add,endpoint-remove -o json
   nftproxy bench update --services 5000 --shape realistic --rate 1000 --changes 60000

@@ -122,7 +122,8 @@ func (c *Cluster) drawCount(later bool) int {
 	cut := math.Pow(longest, 1-tail)
 	expected := (tail - cut) / (tail - 1)
 	draw := min(math.Pow(1-c.rng.Float64(), -1/tail), longest)
-	return max(1, int(math.Round(draw*float64(mean)/expected)))
+	count := max(1, int(math.Round(draw*float64(mean)/expected)))
+	return min(count, maxEndpoints-min(c.next, maxEndpoints)) // the tail is long, the addresses are not
 }
 
 // draw returns a Service of a realistic cluster.

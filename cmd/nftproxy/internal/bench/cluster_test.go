@@ -226,7 +226,7 @@ func TestValidate(t *testing.T) {
 	}{
 		"valid":              {func(*Spec) {}, ""},
 		"no Services":        {func(s *Spec) { s.Services = 0 }, "--services"},
-		"too many Services":  {func(s *Spec) { s.Services = maxServices + 1 }, "--services"},
+		"too many Services":  {func(s *Spec) { s.Services = MaxServices + 1 }, "--services"},
 		"fewer than none":    {func(s *Spec) { s.EndpointsPerService = -1 }, "--endpoints-per-service"},
 		"too many endpoints": {func(s *Spec) { s.EndpointsPerService = maxEndpoints }, "--endpoints-per-service"},
 		"unknown shape":      {func(s *Spec) { s.Shape = "round" }, "--shape"},
@@ -253,6 +253,16 @@ func TestParseMix(t *testing.T) {
 		got, err := ParseMix(text)
 		if diff := cmp.Diff(want, got); diff != "" || (err == nil) != (want != nil) {
 			t.Errorf("%q: error %v (-want +got)\n%s", text, err, diff)
+		}
+	}
+}
+
+// TestHeavyTailEnds makes sure that no draw exceeds what there are addresses for.
+func TestHeavyTailEnds(t *testing.T) {
+	for seed := range uint64(100) {
+		spec := Spec{Services: 4, EndpointsPerService: maxEndpoints / 4, Shape: Realistic, Seed: seed, Families: rules.Families()}
+		if got := NewCluster(spec).Endpoints(); got > maxEndpoints {
+			t.Errorf("seed %d: %d endpoints", seed, got)
 		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/bench/apiserver"
+	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/stats"
 	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/terminal"
 )
 
@@ -148,18 +149,22 @@ func (c *comparison) withProxy(ctx context.Context, server string, what func(con
 		err = what(ctx)
 	}
 	if err != nil && ctx.Err() == nil {
-		err = fmt.Errorf("%w; its output ends with:\n%s", err, lastLines(path))
+		err = fmt.Errorf("%w; %s", err, lastLines(path))
 	}
 	return err
 }
 
+// lastLines says what the output of a proxy ends with.
 func lastLines(path string) string {
 	text, err := os.ReadFile(path) //nolint:gosec // in a folder of ours
 	if err != nil {
 		return err.Error()
 	}
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	return strings.Join(lines[max(0, len(lines)-logLines):], "\n")
+	if lines[0] == "" {
+		return "it has printed nothing"
+	}
+	return "its output ends with:\n" + strings.Join(lines[max(0, len(lines)-logLines):], "\n")
 }
 
 // load fills the API server.
@@ -255,15 +260,21 @@ func (c *comparison) changes(ctx context.Context) error {
 	if c.result.RSS, err = c.process.memory(); err != nil {
 		return err
 	}
-	c.result.CPU = seconds(after.sub(before).total())
+	used := after.sub(before)
+	c.result.CPU, c.result.CPUUser, c.result.CPUKernel = seconds(used.total()), seconds(used.user), seconds(used.kernel)
 	c.result.NFTables, c.result.Packet = newLatencies(ofNFTables), newLatencies(ofPacket)
 	c.progress.End(fmt.Sprintf("%s at the median, %.2f s of CPU", micro(c.result.Packet.P50), c.result.CPU))
 	return nil
 }
 
 // generation returns when the first generation of nftables since a time was made, whose
-// effect has been seen; ok is false if the proxy uses no nftables.
+// effect has been seen; ok is false if the proxy uses no nftables. In another mode than
+// that, iptables may be a program that uses them: its first generation of several does not
+// mean that anything is in force.
 func (c *comparison) generation(since time.Time) (at time.Time, ok bool) {
+	if c.opts.Mode != ModeNFTables {
+		return time.Time{}, false
+	}
 	at, came := c.generations.after(since)
 	if at.IsZero() {
 		select {
@@ -278,8 +289,8 @@ func (c *comparison) generation(since time.Time) (at time.Time, ok bool) {
 func newLatencies(all []time.Duration) Latencies {
 	slices.Sort(all)
 	l := Latencies{
-		Count: len(all), P50: microseconds(percentile(all, 50)), P90: microseconds(percentile(all, 90)),
-		P99: microseconds(percentile(all, 99)), Max: microseconds(percentile(all, 100)), All: make([]float64, 0, len(all)),
+		Count: len(all), P50: microseconds(stats.Percentile(all, 50)), P90: microseconds(stats.Percentile(all, 90)),
+		P99: microseconds(stats.Percentile(all, 99)), Max: microseconds(stats.Percentile(all, 100)), All: make([]float64, 0, len(all)),
 	}
 	for _, d := range all {
 		l.All = append(l.All, microseconds(d))

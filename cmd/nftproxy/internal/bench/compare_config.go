@@ -13,6 +13,10 @@ type proxyFiles struct {
 	config, kubeconfig string
 }
 
+// ModeNFTables is the mode of a KubeProxyConfiguration in which a proxy's changes are seen
+// by the notifications of nftables.
+const ModeNFTables = "nftables"
+
 // writeProxyFiles writes the configuration of a proxy of that mode.
 //
 // It has a KubeProxyConfiguration, which both programs read. Where kube-proxy's defaults

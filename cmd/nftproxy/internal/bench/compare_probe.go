@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"sync"
@@ -16,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/traffic"
 	"github.com/nftproxy/nftproxy/rules"
 )
 
@@ -43,7 +43,7 @@ type probe struct {
 
 // newProbe makes a probe on an interface of a private namespace. The caller closes it.
 func newProbe(ctx context.Context, link netlink.Link) (*probe, error) {
-	ip := nth(clusterIPs(rules.IPv4), maxServices)
+	ip := nth(clusterIPs(rules.IPv4), MaxServices)
 	p := &probe{
 		service: &corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{
@@ -85,7 +85,7 @@ func routeTo(link netlink.Link, network netip.Prefix) error {
 
 // listen starts an endpoint, which answers every connection with its number.
 func (p *probe) listen(ctx context.Context, link netlink.Link, i int) error {
-	if err := addAddr(link, p.endpoints[i].Addr()); err != nil {
+	if err := traffic.AddAddr(link, p.endpoints[i].Addr()); err != nil {
 		return err
 	}
 	var listen net.ListenConfig
@@ -94,20 +94,8 @@ func (p *probe) listen(ctx context.Context, link netlink.Link, i int) error {
 		return fmt.Errorf("start an endpoint: %w", err)
 	}
 	p.listeners = append(p.listeners, l)
-	p.servers.Go(func() { answer(l, byte(i)) })
+	p.servers.Go(func() { traffic.Answer(l, []byte{byte(i)}) })
 	return nil
-}
-
-// answer answers every connection with a byte, until the listener is closed.
-func answer(l net.Listener, b byte) {
-	for {
-		conn, err := l.Accept()
-		if err != nil {
-			return
-		}
-		_, _ = conn.Write([]byte{b}) // what the client misses, it asks again
-		_ = conn.Close()
-	}
 }
 
 func (p *probe) close() error {
@@ -145,25 +133,10 @@ func ask(ctx context.Context, to netip.AddrPort, timeout time.Duration) (int, er
 	}
 	defer func() { _ = conn.Close() }() // all that matters was read
 	var answer [1]byte
-	if err := readAnswer(conn, &answer); err != nil {
-		return 0, err
+	if _, err := traffic.ReadAnswer(conn, answer[:], time.Now().Add(probeTimeout)); err != nil {
+		return 0, err //nolint:wrapcheck // says it all
 	}
 	return int(answer[0]), nil
-}
-
-// readAnswer reads the answer of an endpoint. After that, closing leaves no port in
-// TIME_WAIT: there would not be enough of them.
-func readAnswer(conn net.Conn, answer *[1]byte) error {
-	if err := conn.SetDeadline(time.Now().Add(probeTimeout)); err != nil {
-		return fmt.Errorf("bound a connection: %w", err)
-	}
-	if _, err := io.ReadFull(conn, answer[:]); err != nil {
-		return fmt.Errorf("read an answer: %w", err)
-	}
-	if tcp, ok := conn.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0) // without it the port is in use for a minute
-	}
-	return nil
 }
 
 // await asks until an endpoint answers, and returns when it did. It gives up when check
@@ -184,7 +157,7 @@ func (p *probe) await(ctx context.Context, endpoint int, timeout time.Duration, 
 		if waited > timeout {
 			return now, fmt.Errorf("no connection to %s was answered by the endpoint %s within %s", p.frontend, p.endpoints[endpoint], timeout)
 		}
-		if err := pause(ctx, now.Add(max(probePause, share))); err != nil {
+		if err := traffic.Pause(ctx, max(probePause, share)); err != nil {
 			return now, err
 		}
 	}

@@ -23,11 +23,13 @@ type ProxyResult struct {
 	FirstSyncCPU float64 `json:"first_sync_cpu_seconds"` // until it was idle after that
 	// CPU is user and kernel time for all changes, of the process and of those that it
 	// started and that have ended.
-	CPU float64 `json:"cpu_seconds"`
+	CPU       float64 `json:"cpu_seconds"`
+	CPUUser   float64 `json:"cpu_user_seconds"`
+	CPUKernel float64 `json:"cpu_kernel_seconds"`
 	// RSS is the resident memory after the changes, as the process left it.
 	RSS int `json:"rss_bytes"`
 	// NFTables is from the changed object in the API server to the kernel's next
-	// generation of nftables; its count is 0 if the proxy uses none.
+	// generation of nftables; its count is 0 if the proxy uses none, or has another mode.
 	NFTables Latencies `json:"nftables"`
 	// Packet is from the changed object in the API server to the first connection that the
 	// new endpoint answers.

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/traffic"
 )
 
 func TestParseStat(t *testing.T) {
@@ -121,12 +122,19 @@ func TestProcess(t *testing.T) {
 }
 
 func TestLastLines(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "log")
-	if err := os.WriteFile(path, []byte(strings.Repeat("early\n", 5)+strings.Repeat("late\n", logLines)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if got, want := lastLines(path), strings.TrimSpace(strings.Repeat("late\n", logLines)); got != want {
-		t.Errorf("got %q", got)
+	late := strings.Repeat("late\n", logLines)
+	for text, want := range map[string]string{
+		strings.Repeat("early\n", 5) + late: "its output ends with:\n" + strings.TrimSpace(late),
+		"one\n":                             "its output ends with:\none",
+		"\n":                                "it has printed nothing",
+	} {
+		path := filepath.Join(t.TempDir(), "log")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := lastLines(path); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
 	}
 }
 
@@ -167,7 +175,7 @@ func TestProbe(t *testing.T) {
 	}
 	p.frontend = addr.AddrPort()
 	p.listeners = append(p.listeners, l)
-	p.servers.Go(func() { answer(l, 1) })
+	p.servers.Go(func() { traffic.Answer(l, []byte{1}) })
 	unchecked := func() error { return nil }
 	if _, err := p.await(t.Context(), 1, time.Minute, unchecked); err != nil {
 		t.Errorf("the endpoint that answers: %v", err)
@@ -222,27 +230,79 @@ func TestCompareJSON(t *testing.T) {
 	}
 }
 
+// TestCompareGrowth plots several clusters, the largest of which is in the middle.
+func TestCompareGrowth(t *testing.T) {
+	r := compareResult()
+	for _, size := range []int{600, 6} {
+		for _, p := range compareResult().Proxies {
+			p.Services, p.Endpoints = size, 7*size
+			r.Proxies = append(r.Proxies, p)
+		}
+	}
+	folder := t.TempDir()
+	if err := r.WriteReport(folder); err != nil {
+		t.Fatal(err)
+	}
+	html := checkReport(t, folder, "compare-costs", "compare-latency-cdf",
+		"compare-growth-latency", "compare-growth-cpu", "compare-growth-first-sync", "compare-growth-memory")
+	for _, want := range []string{
+		">One endpoint replaced, 600 Services, 4,200 endpoints</text>", ">Services in the cluster</text>",
+		"60 Services, 420 endpoints; 600 Services, 4,200 endpoints; 6 Services, 42 endpoints",
+	} {
+		if !strings.Contains(html, want) {
+			t.Errorf("the page has no %q", want)
+		}
+	}
+	for _, c := range r.growth() {
+		if len(c.lines) != 2 || len(c.lines[0].points) != 3 || c.lines[1].name != "other iptables" {
+			t.Errorf("%s: %+v", c.name, c.lines)
+		}
+	}
+	r.Shape = OneBig
+	if c := r.growth()[0]; c.x.label != "endpoints of the Service" || c.lines[0].points[1].X != 4200 {
+		t.Errorf("one big Service: %+v", c)
+	}
+}
+
 func TestCompareReport(t *testing.T) {
 	r, folder := compareResult(), t.TempDir()
 	if err := r.WriteReport(folder); err != nil {
 		t.Fatal(err)
 	}
-	html := checkReport(t, folder, "compare-latency-cdf")
-	for _, want := range []string{">nftproxy, seen by nftables</text>", ">nftproxy, seen by packet</text>", ">other iptables, seen by packet</text>"} {
+	html := checkReport(t, folder, "compare-costs", "compare-latency-cdf")
+	for _, want := range []string{
+		">change, p50</text>", ">90 ms</text>", ">200 MiB</text>", ">10 ×</text>", ">nftproxy, seen by nftables</text>", ">nftproxy, seen by packet</text>", ">other iptables, seen by packet</text>",
+	} {
 		if !strings.Contains(html, want) {
 			t.Errorf("the page has no %q", want)
 		}
 	}
-	if strings.Contains(html, "other iptables, seen by nftables") {
-		t.Error("the page has a line without points")
+	// Neither has a figure for the processor time of the first sync.
+	for _, without := range []string{"other iptables, seen by nftables", ">sync, CPU</text>", "NaN", "Inf"} {
+		if strings.Contains(html, without) {
+			t.Errorf("the page has %q", without)
+		}
 	}
 	var table bytes.Buffer
 	if err := r.WriteTable(&table); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"60 Services with 420 endpoints", "nftproxy: a b", "10.00 ms", "1.00 s", "90.00 ms", "200.0 MiB"} {
+	for _, want := range []string{"60 Services, 420 endpoints", "nftproxy: a b", "10.00 ms", "1.00 s", "90.00 ms", "200.0 MiB"} {
 		if !strings.Contains(table.String(), want) {
 			t.Errorf("the table has no %q:\n%s", want, &table)
+		}
+	}
+}
+
+// TestGenerationOfOtherModes makes sure that no generation is taken for the effect of a
+// proxy that does not program nftables itself: iptables may do so, in several of them.
+func TestGenerationOfOtherModes(t *testing.T) {
+	for mode, seen := range map[string]bool{ModeNFTables: true, "iptables": false, "ipvs": false} {
+		c := &comparison{opts: ProxyOptions{Mode: mode}, generations: &generations{came: make(chan struct{})}}
+		at := time.Now()
+		c.generations.note([]netlink.Message{{Header: netlink.Header{Type: newGeneration}}}, at)
+		if got, ok := c.generation(at); ok != seen || (ok && !got.Equal(at)) {
+			t.Errorf("%s: %s, %t", mode, got, ok)
 		}
 	}
 }

@@ -16,7 +16,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/stats"
 	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/terminal"
+	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/traffic"
 	"github.com/nftproxy/nftproxy/rules"
 )
 
@@ -88,7 +90,7 @@ type way struct {
 // others are masqueraded.
 func (d *dataplane) newWay(n int, to netip.AddrPort) (way, error) {
 	from := nth(podAddrs(rules.IPv4), 2*maxEndpoints+len(d.probe.endpoints)+n)
-	return way{from: netip.AddrPortFrom(from, 0), to: to}, addAddr(d.opts.Link, from)
+	return way{from: netip.AddrPortFrom(from, 0), to: to}, traffic.AddAddr(d.opts.Link, from)
 }
 
 func (d *dataplane) run(ctx context.Context, connections int) error {
@@ -126,7 +128,7 @@ func (d *dataplane) relative() float64 {
 		all[i] = rate / d.direct.rates[i]
 	}
 	slices.Sort(all)
-	return math.Round(percentile(all, 50)*1e4) / 1e4
+	return math.Round(stats.Percentile(all, 50)*1e4) / 1e4
 }
 
 // measure makes connections. It is an error if none succeeds.
@@ -189,13 +191,14 @@ func (w *way) connect(ctx context.Context) error {
 		return err //nolint:wrapcheck // says what was dialled
 	}
 	defer func() { _ = conn.Close() }() // all that matters was read
-	return readAnswer(conn, new([1]byte))
+	_, err = traffic.ReadAnswer(conn, make([]byte, 1), time.Now().Add(probeTimeout))
+	return err //nolint:wrapcheck // says it all
 }
 
 func (w *way) summarize() Connections {
 	slices.Sort(w.latencies)
 	return Connections{
 		Count: len(w.latencies), Failed: w.failed, PerSecond: math.Round(float64(len(w.latencies)) / max(w.elapsed.Seconds(), 1e-9)),
-		P50: microseconds(percentile(w.latencies, 50)), P99: microseconds(percentile(w.latencies, 99)),
+		P50: microseconds(stats.Percentile(w.latencies, 50)), P99: microseconds(stats.Percentile(w.latencies, 99)),
 	}
 }

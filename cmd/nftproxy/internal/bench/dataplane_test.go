@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/traffic"
 )
 
 // TestWay makes connections over the loopback interface.
@@ -25,7 +27,7 @@ func TestWay(t *testing.T) {
 		t.Fatal("no TCP address")
 	}
 	var server sync.WaitGroup
-	server.Go(func() { answer(l, 1) })
+	server.Go(func() { traffic.Answer(l, []byte{1}) })
 	w := way{from: netip.MustParseAddrPort("127.0.0.2:0"), to: addr.AddrPort()}
 	for range 2 {
 		if err := w.measure(t.Context(), 50); err != nil {

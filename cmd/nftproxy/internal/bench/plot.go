@@ -17,10 +17,11 @@ import (
 	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/terminal"
 )
 
-// The size of a plot.
+// The size of a plot, and the room at its right for half of the last tick's label.
 const (
 	plotWidth  = 7 * vg.Inch
 	plotHeight = 4.3 * vg.Inch
+	plotRight  = 24
 )
 
 // figure is a plot.
@@ -64,12 +65,11 @@ func palette(i int) color.Color {
 	return colors[i%len(colors)]
 }
 
-// draw draws a chart.
-func (c chart) draw() (figure, error) {
+// newPlot returns a plot in the style of all.
+func newPlot(title string) *plot.Plot {
 	p := plot.New()
-	p.Title.Text = c.title
+	p.Title.Text = title
 	p.Title.Padding = vg.Points(8)
-	p.X.Label.Text, p.Y.Label.Text = c.x.label, c.y.label
 	p.Legend.Top, p.Legend.Left = true, true
 	p.Legend.Padding, p.Legend.YOffs, p.Legend.XOffs = vg.Points(2), -vg.Points(4), vg.Points(8)
 	for _, style := range []*font.Font{
@@ -81,34 +81,46 @@ func (c chart) draw() (figure, error) {
 	grid := plotter.NewGrid()
 	grid.Vertical.Color, grid.Horizontal.Color = color.Gray{225}, color.Gray{225}
 	p.Add(grid)
+	return p
+}
+
+// drawn returns a plot as a figure.
+func drawn(p *plot.Plot, name, title, caption string) (figure, error) {
+	canvas := vgsvg.New(plotWidth, plotHeight)
+	p.Draw(draw.Crop(draw.New(canvas), 0, -plotRight, 0, 0))
+	var svg bytes.Buffer
+	if _, err := canvas.WriteTo(&svg); err != nil {
+		return figure{}, fmt.Errorf("plot %s: %w", name, err)
+	}
+	// Where that font is not installed, one of the same widths.
+	text := bytes.ReplaceAll(svg.Bytes(), []byte("font-family:Liberation Sans"), []byte("font-family:Liberation Sans,Arial,Helvetica,sans-serif"))
+	return figure{name, title, caption, text}, nil
+}
+
+// draw draws a chart.
+func (c chart) draw() (figure, error) {
+	p := newPlot(c.title)
+	p.X.Label.Text, p.Y.Label.Text = c.x.label, c.y.label
 	for i, l := range c.lines {
 		points := c.drawable(l.points)
 		if len(points) == 0 {
 			continue
 		}
-		drawn, markers, err := plotter.NewLinePoints(points)
+		curve, markers, err := plotter.NewLinePoints(points)
 		if err != nil {
 			return figure{}, fmt.Errorf("plot %s: %w", c.name, err)
 		}
-		drawn.Color, drawn.Width = palette(i), vg.Points(1.8)
+		curve.Color, curve.Width = palette(i), vg.Points(1.8)
 		markers.Color, markers.Shape, markers.Radius = palette(i), draw.CircleGlyph{}, vg.Points(3)
-		p.Add(drawn)
-		p.Legend.Add(l.name, drawn)
+		p.Add(curve)
+		p.Legend.Add(l.name, curve)
 		if l.marked {
 			p.Add(markers)
 		}
 	}
 	c.x.scale(&p.X)
 	c.y.scale(&p.Y)
-	canvas := vgsvg.New(plotWidth, plotHeight)
-	p.Draw(draw.New(canvas))
-	var svg bytes.Buffer
-	if _, err := canvas.WriteTo(&svg); err != nil {
-		return figure{}, fmt.Errorf("plot %s: %w", c.name, err)
-	}
-	// Where that font is not installed, one of the same widths.
-	text := bytes.ReplaceAll(svg.Bytes(), []byte("font-family:Liberation Sans"), []byte("font-family:Liberation Sans,Arial,Helvetica,sans-serif"))
-	return figure{c.name, c.title, c.caption, text}, nil
+	return drawn(p, c.name, c.title, c.caption)
 }
 
 // drawable returns the points that the axes can show.
@@ -126,9 +138,7 @@ func (c chart) drawable(points plotter.XYs) plotter.XYs {
 func (a axis) scale(of *plot.Axis) {
 	if !a.log {
 		of.Min = min(of.Min, 0)
-		of.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick {
-			return a.labelled(plot.DefaultTicks{}.Ticks(low, high))
-		})
+		a.ticks(of)
 		return
 	}
 	// Without data the range is empty, or infinite.
@@ -139,10 +149,16 @@ func (a axis) scale(of *plot.Axis) {
 	if of.Min == of.Max {
 		of.Max *= 10
 	}
-	of.Scale = plot.LogScale{}
-	of.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick {
-		return a.labelled(plot.LogTicks{Prec: -1}.Ticks(low, high))
-	})
+	a.ticks(of)
+}
+
+// ticks sets scale and ticks of an axis whose range is set.
+func (a axis) ticks(of *plot.Axis) {
+	var ticker plot.Ticker = plot.DefaultTicks{}
+	if a.log {
+		of.Scale, ticker = plot.LogScale{}, plot.LogTicks{Prec: -1}
+	}
+	of.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return a.labelled(ticker.Ticks(low, high)) })
 }
 
 // labelled formats the values of the major ticks.

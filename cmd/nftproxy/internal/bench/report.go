@@ -6,6 +6,7 @@ import (
 
 	"gonum.org/v1/plot/plotter"
 
+	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/stats"
 	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/terminal"
 )
 
@@ -54,7 +55,7 @@ func distribution(samples []sample) plotter.XYs {
 	points := make(plotter.XYs, 0, n)
 	for i := 1; i <= n; i++ {
 		p := 100 * float64(i) / float64(n)
-		points = append(points, plotter.XY{X: microseconds(percentile(latencies, p)), Y: p})
+		points = append(points, plotter.XY{X: microseconds(stats.Percentile(latencies, p)), Y: p})
 	}
 	return points
 }

@@ -112,6 +112,36 @@ func TestCharts(t *testing.T) {
 	}
 }
 
+// TestBarCharts draws what is hard to scale.
+func TestBarCharts(t *testing.T) {
+	costs := func(values ...float64) cost { return cost{"cost", values, func(float64) string { return "bar" }} }
+	tests := map[string]struct {
+		costs []cost
+		bars  int
+	}{
+		"nothing":                    {nil, 0},
+		"all the same":               {[]cost{costs(5, 5)}, 2},
+		"one is nothing":             {[]cost{costs(5, 0), costs(0, 5)}, 0},
+		"one is missing":             {[]cost{costs(5)}, 0},
+		"much more, and much less":   {[]cost{costs(1, 1e6), costs(1, 1e-6)}, 4},
+		"nothing between two others": {[]cost{costs(1, 2), costs(1, 0), costs(2, 1)}, 4},
+	}
+	for name, test := range tests {
+		f, err := barChart{name: "x", title: "<title>", things: []string{"one", "other"}, costs: test.costs}.draw()
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		checkXML(t, name, f.svg)
+		if bytes.Contains(f.svg, []byte("NaN")) || bytes.Contains(f.svg, []byte("Inf")) {
+			t.Errorf("%s: the plot has numbers that are none", name)
+		}
+		if n := bytes.Count(f.svg, []byte(">bar</text>")); n != test.bars {
+			t.Errorf("%s: %d bars, want %d", name, n, test.bars)
+		}
+	}
+}
+
 func TestTicks(t *testing.T) {
 	tests := []struct {
 		unit  func(float64) string
@@ -127,6 +157,11 @@ func TestTicks(t *testing.T) {
 		{countTick, 1e5, "100,000"},
 		{percentTick, 50, "50 %"},
 		{mebibyteTick, 1000, "1,000 MiB"},
+		{short, 0, "0 µs"},
+		{short, 2.345, "2.35 µs"},
+		{short, 306_220, "306 ms"},
+		{short, 999_600, "1 s"},
+		{short, 12_345_678, "12.3 s"},
 	}
 	for _, test := range tests {
 		if got := test.unit(test.value); got != test.want {

@@ -27,11 +27,11 @@ const (
 // Shapes returns all shapes.
 func Shapes() []Shape { return []Shape{Uniform, Realistic, OneBig} }
 
-// The sizes that there are addresses for.
-const (
-	maxServices  = 1_000_000
-	maxEndpoints = 4_000_000
-)
+// MaxServices is how many Services there are addresses for in a cluster.
+const MaxServices = 1_000_000
+
+// maxEndpoints is the same for endpoints.
+const maxEndpoints = 4_000_000
 
 // Spec says what a synthetic cluster is like. Equal Specs make equal clusters.
 type Spec struct {
@@ -51,8 +51,8 @@ type Spec struct {
 // Validate returns an error that says which flag is wrong.
 func (s Spec) Validate() error {
 	switch {
-	case s.Services < 1 || s.Services > maxServices:
-		return fmt.Errorf("--services: %d is not in 1..%d", s.Services, maxServices)
+	case s.Services < 1 || s.Services > MaxServices:
+		return fmt.Errorf("--services: %d is not in 1..%d", s.Services, MaxServices)
 	case s.EndpointsPerService < 0 || s.EndpointsPerService > maxEndpoints/s.Services:
 		return fmt.Errorf("--endpoints-per-service: %d is not in 0..%d, for %d Services", s.EndpointsPerService, maxEndpoints/s.Services, s.Services)
 	case !slices.Contains(Shapes(), s.Shape):

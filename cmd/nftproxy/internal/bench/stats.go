@@ -1,22 +1,12 @@
 package bench
 
 import (
-	"cmp"
 	"math"
 	"slices"
 	"time"
-)
 
-// percentile returns the smallest value that at least p percent of all do not exceed,
-// the zero value if there is none. The values have to be sorted.
-func percentile[T cmp.Ordered](sorted []T, p float64) T {
-	if len(sorted) == 0 {
-		var zero T
-		return zero
-	}
-	rank := int(math.Ceil(p / 100 * float64(len(sorted))))
-	return sorted[min(max(rank, 1), len(sorted))-1]
-}
+	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/stats"
+)
 
 // sample is what was measured of one change.
 type sample struct {
@@ -42,15 +32,15 @@ func summarize(samples []sample) ChangeResult {
 	bytes := column(func(s sample) int { return s.bytes })
 	return ChangeResult{
 		Count:         len(samples),
-		P50:           microseconds(percentile(latencies, 50)),
-		P90:           microseconds(percentile(latencies, 90)),
-		P99:           microseconds(percentile(latencies, 99)),
-		Max:           microseconds(percentile(latencies, 100)),
-		OperationsP50: percentile(operations, 50),
-		OperationsMax: percentile(operations, 100),
-		VerdictsP50:   percentile(verdicts, 50),
-		BytesP50:      percentile(bytes, 50),
-		BytesMax:      percentile(bytes, 100),
+		P50:           microseconds(stats.Percentile(latencies, 50)),
+		P90:           microseconds(stats.Percentile(latencies, 90)),
+		P99:           microseconds(stats.Percentile(latencies, 99)),
+		Max:           microseconds(stats.Percentile(latencies, 100)),
+		OperationsP50: stats.Percentile(operations, 50),
+		OperationsMax: stats.Percentile(operations, 100),
+		VerdictsP50:   stats.Percentile(verdicts, 50),
+		BytesP50:      stats.Percentile(bytes, 50),
+		BytesMax:      stats.Percentile(bytes, 100),
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"time"
 
 	"go.uber.org/zap"
@@ -12,14 +13,19 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/terminal"
+	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/traffic"
 	"github.com/nftproxy/nftproxy/proxier"
 	"github.com/nftproxy/nftproxy/rules"
 	"github.com/nftproxy/nftproxy/syncer"
 )
 
 const (
-	// madeAhead is how many changes are made up at a time, while nothing is measured.
-	madeAhead = 1000
+	// madeAhead is how many changes are made up at a time, while nothing is measured. At a
+	// rate there should be no pauses in which the daemon could catch up.
+	madeAhead       = 1000
+	madeAheadAtRate = 100_000
+	// keptUpShare is how much of a rate has to be reached by who keeps up.
+	keptUpShare = 0.99
 	// settleTime is between the first sync and the changes, see UpdateOptions.Settle.
 	settleTime = 2 * time.Second
 	// updatePhases is how many phases there are to tell of.
@@ -62,6 +68,7 @@ func Update(ctx context.Context, opts UpdateOptions) (*UpdateResult, error) {
 		},
 	}
 	var err error
+	u.result.HeapEmpty = ownHeap()
 	if u.result.RSSEmpty, err = ownMemory(); err != nil {
 		return nil, err
 	}
@@ -127,6 +134,8 @@ func (u *update) measure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	u.result.Heap = ownHeap()
+	u.result.HeapPerService = max(0, u.result.Heap-u.result.HeapEmpty) / u.result.Services
 	stream := NewStream(cluster, u.opts.Mix)
 	if err := u.changes(ctx, stream); err != nil {
 		return err
@@ -167,6 +176,7 @@ func (u *update) firstSync(ctx context.Context) (*Cluster, error) {
 		return nil, err
 	}
 	r.FirstSync, r.FirstSyncCPU = seconds(report.ended.Sub(began)), seconds(cpuAfter.sub(cpuBefore).total())
+	r.FirstSyncPerService = microseconds(report.ended.Sub(began) / time.Duration(r.Services))
 	r.FirstSyncOperations = report.Counts.Elements + report.Counts.Objects
 	r.FirstSyncBytes, r.FirstSyncBatches = report.bytes, report.Batches
 	u.progress.End(fmt.Sprintf("%s Services with %s endpoints after %.3f s",
@@ -181,15 +191,19 @@ func (u *update) changes(ctx context.Context, stream *Stream) error {
 		if _, err := ownMemory(); err != nil { // no garbage of the first sync
 			return err
 		}
-		if err := pause(ctx, time.Now().Add(settleTime)); err != nil {
+		if err := traffic.Pause(ctx, settleTime); err != nil {
 			return err
 		}
 	}
 	u.recorder.take()
+	ahead := madeAhead
+	if u.opts.Rate > 0 {
+		ahead = madeAheadAtRate
+	}
 	var used cpu
 	var elapsed time.Duration
 	for done := 0; done < u.opts.Changes; {
-		chunk, err := makeAhead(stream, min(madeAhead, u.opts.Changes-done))
+		chunk, err := makeAhead(stream, min(ahead, u.opts.Changes-done))
 		if err != nil {
 			return err
 		}
@@ -239,7 +253,7 @@ func (u *update) send(ctx context.Context, chunk []*slimChange) error {
 	for i, change := range chunk {
 		if u.opts.Rate > 0 {
 			due := began.Add(time.Duration(float64(i) / u.opts.Rate * float64(time.Second)))
-			if err := pause(ctx, due); err != nil {
+			if err := traffic.Pause(ctx, time.Until(due)); err != nil {
 				return err
 			}
 		}
@@ -247,6 +261,9 @@ func (u *update) send(ctx context.Context, chunk []*slimChange) error {
 		u.handler.Apply(change.changes)
 		chunk[i] = nil
 		if u.opts.Rate > 0 && i < len(chunk)-1 {
+			if i%madeAhead == 0 {
+				u.progress.Update(terminal.Thousands(i) + " sent")
+			}
 			continue
 		}
 		if err := u.recorder.wait(ctx); err != nil {
@@ -254,22 +271,6 @@ func (u *update) send(ctx context.Context, chunk []*slimChange) error {
 		}
 	}
 	return nil
-}
-
-// pause waits until a time.
-func pause(ctx context.Context, until time.Time) error {
-	left := time.Until(until)
-	if left <= 0 {
-		return ctx.Err() //nolint:wrapcheck // says it all
-	}
-	timer := time.NewTimer(left)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err() //nolint:wrapcheck // says it all
-	case <-timer.C:
-		return nil
-	}
 }
 
 func (u *update) summarize(elapsed time.Duration, used cpu) {
@@ -280,7 +281,10 @@ func (u *update) summarize(elapsed time.Duration, used cpu) {
 	}
 	r.Elapsed, r.CPU = seconds(elapsed), seconds(used.total())
 	r.CPUUser, r.CPUKernel = seconds(used.user), seconds(used.kernel)
+	r.CPUPerThousand = seconds(used.total() * 1000 / time.Duration(u.opts.Changes))
 	if elapsed > 0 {
 		r.Reached = float64(u.opts.Changes) / elapsed.Seconds()
+		r.CoreShare = math.Round(used.total().Seconds()/elapsed.Seconds()*1e4) / 1e4
 	}
+	r.KeptUp = r.Reached >= keptUpShare*r.Rate
 }

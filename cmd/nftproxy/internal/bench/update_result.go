@@ -12,6 +12,7 @@ type UpdateResult struct {
 	// FirstSync is from the first object to the kernel's last answer, all objects being
 	// there at once, already converted.
 	FirstSync           float64 `json:"first_sync_seconds"`
+	FirstSyncPerService float64 `json:"first_sync_per_service_us"`
 	FirstSyncCPU        float64 `json:"first_sync_cpu_seconds"` // user and kernel
 	FirstSyncOperations int     `json:"first_sync_operations"`
 	FirstSyncBytes      int     `json:"first_sync_bytes"`
@@ -21,6 +22,11 @@ type UpdateResult struct {
 	// RSSEmpty is the same before the cluster was there: the program itself.
 	RSS      int `json:"rss_bytes"`
 	RSSEmpty int `json:"rss_empty_bytes"`
+	// Heap is the heap in use after the first sync and a garbage collection, HeapEmpty the
+	// same before the cluster was there. HeapPerService is the difference by Service.
+	Heap           int `json:"heap_bytes"`
+	HeapEmpty      int `json:"heap_empty_bytes"`
+	HeapPerService int `json:"heap_per_service_bytes"`
 
 	// Elapsed and CPU are of all changes together, without the time in which they were
 	// made up.
@@ -28,10 +34,16 @@ type UpdateResult struct {
 	CPU       float64 `json:"cpu_seconds"` // user and kernel
 	CPUUser   float64 `json:"cpu_user_seconds"`
 	CPUKernel float64 `json:"cpu_kernel_seconds"`
+	// CPUPerThousand is CPU for 1,000 changes, CoreShare the share of one core that CPU is
+	// of Elapsed: more than 1 if two were busy.
+	CPUPerThousand float64 `json:"cpu_seconds_per_1000_changes"`
+	CoreShare      float64 `json:"core_share"`
 	// Rate is the number of changes a second that was asked for, 0 for as many as
-	// possible; Reached is the one that was reached.
+	// possible; Reached is the one that was reached, until the kernel had the last change.
 	Rate    float64 `json:"rate"`
 	Reached float64 `json:"rate_reached"`
+	// KeptUp says that at least 99 % of Rate was reached.
+	KeptUp bool `json:"kept_up"`
 	// Syncs is how many syncs the changes took: at a rate several may share one.
 	Syncs int `json:"syncs"`
 

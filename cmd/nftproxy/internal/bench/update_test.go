@@ -2,14 +2,13 @@ package bench
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
-	"maps"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -100,35 +99,6 @@ func TestUpdateIsRepeatable(t *testing.T) {
 	}
 }
 
-// TestUpdateJSON keeps the names of the fields.
-func TestUpdateJSON(t *testing.T) {
-	r, err := Update(t.Context(), updateOptions(Uniform))
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := json.Marshal(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var fields map[string]json.RawMessage
-	var changes map[string]map[string]float64
-	if err := errors.Join(json.Unmarshal(text, &fields), json.Unmarshal(fields["changes"], &changes)); err != nil {
-		t.Fatal(err)
-	}
-	names := strings.Fields(`changes changes_seconds cpu_kernel_seconds cpu_seconds cpu_user_seconds endpoints families
-		first_sync_batches first_sync_bytes first_sync_cpu_seconds first_sync_operations first_sync_seconds machine rate
-		rate_reached rss_bytes rss_empty_bytes seed services shape syncs`)
-	if diff := cmp.Diff(names, slices.Sorted(maps.Keys(fields))); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
-	}
-	ofChange := strings.Fields("bytes_max bytes_p50 count max_us operations_max operations_p50 p50_us p90_us p99_us verdicts_p50")
-	for _, kind := range Kinds() {
-		if diff := cmp.Diff(ofChange, slices.Sorted(maps.Keys(changes[string(kind)]))); diff != "" {
-			t.Errorf("%s (-want +got)\n%s", kind, diff)
-		}
-	}
-}
-
 func TestUpdateTable(t *testing.T) {
 	r, err := Update(t.Context(), updateOptions(Uniform))
 	if err != nil {
@@ -178,5 +148,54 @@ func TestUpdateInterrupted(t *testing.T) {
 	cancel()
 	if _, err := Update(ctx, updateOptions(Uniform)); err == nil || err.Error() != "interrupted" {
 		t.Errorf("error %v", err)
+	}
+}
+
+// slowKernel takes its time for every batch.
+type slowKernel struct{ syncer.Kernel }
+
+func (k slowKernel) Apply(ctx context.Context, b *syncer.Batch) error {
+	time.Sleep(time.Second)
+	return k.Kernel.Apply(ctx, b)
+}
+
+// TestUpdateAtARate says whether it kept up. The clock is one that stands while anything
+// works, so that nothing but a slow kernel takes time.
+func TestUpdateAtARate(t *testing.T) {
+	tests := map[string]struct {
+		kernel  func(syncer.Kernel) syncer.Kernel
+		rate    float64
+		keptUp  bool
+		elapsed float64
+		verdict string
+	}{
+		"as fast as possible": {func(k syncer.Kernel) syncer.Kernel { return k }, 0, true, 0, "each as soon as"},
+		"a fast kernel":       {func(k syncer.Kernel) syncer.Kernel { return k }, 10, true, 11.9, "10 a second asked for, 10.1 reached: it kept up"},
+		// The last change waits for the sync that runs, and then for its own.
+		"a slow kernel": {func(k syncer.Kernel) syncer.Kernel { return slowKernel{k} }, 10, false, 13, "it did not keep up"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				opts := updateOptions(Uniform)
+				opts.Rate = test.rate
+				opts.Daemon = func(ctx context.Context, source proxier.Source, o proxier.Options, hooks Hooks) error {
+					inner := hooks.Kernel
+					hooks.Kernel = func(k syncer.Kernel) syncer.Kernel { return inner(test.kernel(k)) }
+					return memoryDaemon(ctx, source, o, hooks)
+				}
+				r, err := Update(t.Context(), opts)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var table strings.Builder
+				if err := r.WriteTable(&table); err != nil {
+					t.Fatal(err)
+				}
+				if r.KeptUp != test.keptUp || r.Elapsed != test.elapsed || !strings.Contains(table.String(), test.verdict) {
+					t.Errorf("kept up %t, %g changes a second, %g s:\n%s", r.KeptUp, r.Reached, r.Elapsed, &table)
+				}
+			})
+		})
 	}
 }

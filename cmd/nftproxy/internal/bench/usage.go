@@ -29,6 +29,15 @@ func ownCPU() (cpu, error) {
 	return cpu{time.Duration(u.Utime.Nano()), time.Duration(u.Stime.Nano())}, nil
 }
 
+// ownHeap returns the heap of this process that is in use, in bytes, without garbage.
+func ownHeap() int {
+	runtime.GC()
+	runtime.GC() // what finalizers and clean-ups keep is free only after another one
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return int(stats.HeapAlloc) //nolint:gosec // less than the machine's memory
+}
+
 // ownMemory returns the resident memory of this process in bytes, without garbage: what
 // is free goes back to the kernel first.
 func ownMemory() (int, error) {

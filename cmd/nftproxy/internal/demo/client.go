@@ -2,13 +2,14 @@ package demo
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
+	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/traffic"
 	"github.com/nftproxy/nftproxy/rules"
 )
 
@@ -26,13 +27,13 @@ type client struct {
 }
 
 // newClients makes the clients and gives them addresses on this node.
-func newClients(n *network, families []rules.Family) ([]client, error) {
+func newClients(lo netlink.Link, families []rules.Family) ([]client, error) {
 	clients := make([]client, numClients)
 	for i := range clients {
 		clients[i].addrs = map[rules.Family]netip.Addr{}
 		for _, f := range families {
 			addr := clientAddr(f, i)
-			if err := n.addAddr(addr); err != nil {
+			if err := traffic.AddAddr(lo, addr); err != nil {
 				return nil, err
 			}
 			clients[i].addrs[f] = addr
@@ -77,22 +78,14 @@ func (c client) connect(ctx context.Context, t target) (netip.AddrPort, error) {
 
 // ask returns the answer of a server.
 func ask(ctx context.Context, conn net.Conn) (string, error) {
-	if deadline, ok := ctx.Deadline(); ok {
-		if err := conn.SetDeadline(deadline); err != nil {
-			return "", err //nolint:wrapcheck // says it all
-		}
-	}
+	deadline, _ := ctx.Deadline()
 	buf := make([]byte, 128)
-	if tcp, ok := conn.(*net.TCPConn); ok {
-		// Closing resets the connection, so that its port is free again at once.
-		if err := tcp.SetLinger(0); err != nil {
-			return "", err //nolint:wrapcheck // says it all
-		}
-		n, err := io.ReadFull(tcp, buf)
-		if errors.Is(err, io.ErrUnexpectedEOF) { // as it should be, before the buffer is full
-			err = nil
-		}
+	if _, ok := conn.(*net.TCPConn); ok {
+		n, err := traffic.ReadAnswer(conn, buf, deadline)
 		return string(buf[:n]), err //nolint:wrapcheck // says it all
+	}
+	if err := conn.SetDeadline(deadline); err != nil {
+		return "", err //nolint:wrapcheck // says it all
 	}
 	if _, err := conn.Write([]byte("who are you?")); err != nil {
 		return "", err //nolint:wrapcheck // says it all

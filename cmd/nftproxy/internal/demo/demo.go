@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"golang.org/x/sync/errgroup"
@@ -64,7 +65,7 @@ type Options struct {
 type demo struct {
 	opts     Options
 	rules    rules.Config
-	network  *network
+	lo       netlink.Link
 	folder   string
 	commits  *commits
 	progress *terminal.Progress
@@ -89,7 +90,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	d := &demo{
 		opts:     opts,
 		rules:    rules.Config{Families: opts.Families(), ClusterCIDRs: podRanges()},
-		network:  &network{lo: lo},
+		lo:       lo,
 		folder:   folder,
 		commits:  newCommits(),
 		progress: terminal.NewProgress(opts.Stderr, numPhases),
@@ -137,12 +138,12 @@ func (d *demo) play(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	running, err := startPods(ctx, d.network, targets)
+	running, err := startPods(ctx, d.lo, targets)
 	defer func() { err = errors.Join(err, running.stopAll()) }()
 	if err != nil {
 		return err
 	}
-	clients, err := newClients(d.network, d.rules.Families)
+	clients, err := newClients(d.lo, d.rules.Families)
 	if err != nil {
 		return err
 	}
@@ -234,7 +235,7 @@ func (d *demo) scale(ctx context.Context, clients []client, running pods) error 
 		return err
 	}
 	ro := &rollout{
-		network: d.network, manifest: manifest, service: scaledService, families: d.rules.Families,
+		lo: d.lo, manifest: manifest, service: scaledService, families: d.rules.Families,
 		pods: running, commits: d.commits, replicas: map[int]replica{},
 	}
 	for n, replica := range replicas {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/traffic"
 )
 
 // giveUp is after how many failures there is no point in going on.
@@ -71,7 +73,7 @@ func startLoad(ctx context.Context, clients []client, targets []target, pause ti
 		lc := &loadClient{client: c}
 		l.clients = append(l.clients, lc)
 		l.running.Go(func() {
-			for n := i; wait(untilStop, pause) == nil; n++ {
+			for n := i; traffic.Pause(untilStop, pause) == nil; n++ {
 				l.connect(ctx, lc, targets[n%len(targets)])
 			}
 		})
@@ -100,7 +102,7 @@ func (l *load) settle(ctx context.Context) error {
 	for _, c := range l.clients {
 		turn := c.turns.Load()
 		for turn%2 == 1 && c.turns.Load() == turn {
-			if err := wait(ctx, time.Millisecond); err != nil {
+			if err := traffic.Pause(ctx, time.Millisecond); err != nil {
 				return err
 			}
 		}
@@ -118,16 +120,4 @@ func (l *load) stop() tally {
 		c.tally = tally{}
 	}
 	return sum
-}
-
-// wait waits, or returns the context's error.
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err() //nolint:wrapcheck // says it all
-	case <-timer.C:
-		return nil
-	}
 }

@@ -9,6 +9,9 @@ import (
 	"net/netip"
 	"sync"
 
+	"github.com/vishvananda/netlink"
+
+	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/traffic"
 	"github.com/nftproxy/nftproxy/rules"
 )
 
@@ -27,8 +30,8 @@ type pod struct {
 }
 
 // startPod returns a pod that serves. The caller stops it.
-func startPod(ctx context.Context, n *network, addr netip.Addr, ports []port) (*pod, error) {
-	if err := n.addAddr(addr); err != nil {
+func startPod(ctx context.Context, lo netlink.Link, addr netip.Addr, ports []port) (*pod, error) {
+	if err := traffic.AddAddr(lo, addr); err != nil {
 		return nil, err
 	}
 	p := &pod{addr: addr}
@@ -51,7 +54,7 @@ func (p *pod) serve(ctx context.Context, port port) error {
 			return fmt.Errorf("start an endpoint: %w", err)
 		}
 		p.sockets = append(p.sockets, l)
-		p.servers.Go(func() { serveTCP(l, answer) })
+		p.servers.Go(func() { traffic.Answer(l, answer) })
 	case rules.UDP:
 		c, err := listen.ListenPacket(ctx, "udp", at.String())
 		if err != nil {
@@ -63,19 +66,6 @@ func (p *pod) serve(ctx context.Context, port port) error {
 		return fmt.Errorf("start an endpoint: there is no server for %s", port.protocol)
 	}
 	return nil
-}
-
-// serveTCP answers until the listener is closed. The answer fits into the socket's
-// buffer, so that no client can hold it up.
-func serveTCP(l net.Listener, answer []byte) {
-	for {
-		conn, err := l.Accept()
-		if err != nil {
-			return
-		}
-		_, _ = conn.Write(answer) // what the client misses, it counts
-		_ = conn.Close()
-	}
 }
 
 // serveUDP answers until the socket is closed.

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+
+	"github.com/vishvananda/netlink"
 )
 
 // countEndpoints returns the number of different addresses and ports of endpoints.
@@ -28,7 +30,7 @@ type pods map[netip.Addr]*pod
 // that packets to them go to lo unless a rule says otherwise. Nobody listens there,
 // which is a refusal, but for Services without endpoints: these it must be a rule that
 // refuses. The caller stops the pods, after an error too.
-func startPods(ctx context.Context, n *network, targets []target) (pods, error) {
+func startPods(ctx context.Context, lo netlink.Link, targets []target) (pods, error) {
 	ports := map[netip.Addr]map[port]bool{}
 	for _, t := range targets {
 		if ports[t.addr.Addr()] == nil {
@@ -50,7 +52,7 @@ func startPods(ctx context.Context, n *network, targets []target) (pods, error) 
 	}
 	running := pods{}
 	for addr, ports := range ports {
-		p, err := startPod(ctx, n, addr, slices.Collect(maps.Keys(ports)))
+		p, err := startPod(ctx, lo, addr, slices.Collect(maps.Keys(ports)))
 		if err != nil {
 			return running, err
 		}

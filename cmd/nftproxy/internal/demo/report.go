@@ -3,10 +3,12 @@ package demo
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/stats"
 	"github.com/nftproxy/nftproxy/cmd/nftproxy/internal/terminal"
 )
 
@@ -152,10 +154,11 @@ func (r *results) writeStages(out io.Writer) (faults []string) {
 
 func (r *results) writeLatencies(out io.Writer) []string {
 	l := r.latencies
+	updates := slices.Sorted(slices.Values(l.updates))
 	t := terminal.NewTable("", ">UPDATES", ">P50", ">P99", ">SLOWEST")
-	t.Add("from the changed object to the kernel's answer", strconv.Itoa(len(l.updates)),
-		inMilliseconds(percentile(l.updates, 50)), inMilliseconds(percentile(l.updates, 99)),
-		inMilliseconds(percentile(l.updates, 100)))
+	t.Add("from the changed object to the kernel's answer", strconv.Itoa(len(updates)),
+		inMilliseconds(stats.Percentile(updates, 50)), inMilliseconds(stats.Percentile(updates, 99)),
+		inMilliseconds(stats.Percentile(updates, 100)))
 	printf(out, `Latency of the rule updates
 
 %s

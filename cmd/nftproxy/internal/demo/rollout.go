@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/nftproxy/nftproxy/rules"
 )
 
@@ -12,7 +14,7 @@ import (
 // it: a new pod serves before it is published; an old one stops only when the rules
 // do not name it any more and the connections that it got before are done.
 type rollout struct {
-	network  *network
+	lo       netlink.Link
 	manifest *scaledManifest
 	service  string
 	families []rules.Family
@@ -128,7 +130,7 @@ func (r *rollout) published() []replica {
 func (r *rollout) start(ctx context.Context, replica replica) error {
 	for _, f := range r.families {
 		addr := replica.addrs[f]
-		p, err := startPod(ctx, r.network, addr, r.ports)
+		p, err := startPod(ctx, r.lo, addr, r.ports)
 		if err != nil {
 			return err
 		}

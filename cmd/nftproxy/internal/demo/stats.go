@@ -1,10 +1,6 @@
 package demo
 
-import (
-	"math"
-	"slices"
-	"time"
-)
+import "math"
 
 // unlikely is the probability below which measured shares do not fit the expected
 // ones. So a proxy that is right is called wrong once in 100,000 demos or so, while
@@ -50,15 +46,4 @@ func chiSquaredTail(x float64, degrees int) float64 {
 		term *= x / float64(d)
 	}
 	return tail
-}
-
-// percentile returns the smallest value that at least p percent of all do not exceed,
-// 0 if there is none.
-func percentile(all []time.Duration, p float64) time.Duration {
-	if len(all) == 0 {
-		return 0
-	}
-	sorted := slices.Sorted(slices.Values(all))
-	rank := int(math.Ceil(p / 100 * float64(len(sorted))))
-	return sorted[max(rank, 1)-1]
 }

@@ -3,7 +3,6 @@ package demo
 import (
 	"math"
 	"testing"
-	"time"
 
 	"gonum.org/v1/gonum/stat/distuv"
 )
@@ -41,23 +40,5 @@ func TestFit(t *testing.T) {
 		if p := fit(test.counts, test.shares); p >= unlikely != test.fits {
 			t.Errorf("%s: p = %g, want fits = %t", name, p, test.fits)
 		}
-	}
-}
-
-func TestPercentile(t *testing.T) {
-	var all []time.Duration
-	for n := 200; n > 0; n-- {
-		all = append(all, time.Duration(n))
-	}
-	for p, want := range map[float64]time.Duration{0: 1, 50: 100, 99: 198, 99.9: 200, 100: 200} {
-		if got := percentile(all, p); got != want {
-			t.Errorf("percentile %g of 1..200 = %d, want %d", p, got, want)
-		}
-	}
-	if got := percentile(nil, 50); got != 0 {
-		t.Errorf("percentile of nothing = %d", got)
-	}
-	if all[0] != 200 {
-		t.Error("percentile has sorted its argument")
 	}
 }

@@ -55,7 +55,9 @@ func parseQuery(r *http.Request, namespace string) (q query, err error) {
 		if err != nil {
 			return query{}, fmt.Errorf("timeoutSeconds: %w", err)
 		}
-		q.timeout = time.Duration(seconds) * time.Second
+		if seconds > 0 { // 0 is as good as none
+			q.timeout = time.Duration(seconds) * time.Second
+		}
 	}
 	return q, nil
 }
