@@ -55,10 +55,10 @@ func countedChange(t *testing.T) func() (Report, error) {
 
 // What one endpoint that comes or goes may cost.
 const (
-	// The batch is sent at once, and its one answer is looked at and then received.
-	maxSyscalls = 3
-	// 122, and one more with the race detector.
-	maxAllocations = 125
+	// The batch is sent at once, and its one answer is received.
+	maxSyscalls = 2
+	// 46, and a few more with the race detector.
+	maxAllocations = 50
 )
 
 // TestOneEndpointCounts bounds what one endpoint that comes or goes costs, in counts and

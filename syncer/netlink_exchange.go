@@ -94,11 +94,13 @@ func (s *batchSocket) exchange(ctx context.Context, e *encoder) ([]answer, error
 		n, err := unix.Read(s.fd, s.answer)
 		switch {
 		case err == nil:
-			err = a.read(s.answer[:n])
+			if err = a.read(s.answer[:n]); err == nil && a.complete {
+				return a.outcome()
+			}
 		case errors.Is(err, unix.EINTR):
 			continue
 		case errors.Is(err, unix.EAGAIN):
-			if a.complete || len(a.errors) > 0 || a.lost != nil {
+			if len(a.errors) > 0 || a.lost != nil {
 				return a.outcome()
 			}
 			err = s.wait(ctx, deadline)
@@ -141,7 +143,7 @@ type answer struct {
 type answers struct {
 	end      uint32 // the last message, which is answered in any case
 	errors   []answer
-	complete bool // the last message was answered
+	complete bool // the last message was answered, after all others
 	lost     error
 }
 
