@@ -50,6 +50,9 @@ func newEncoder(table string) (*encoder, error) {
 // encode encodes a batch, which is not empty. With impossible, an operation that cannot
 // succeed comes last.
 func (e *encoder) encode(b *Batch, impossible bool) error {
+	if size := b.Size().Bytes; size > keptBytes {
+		e.buf = make([]byte, 0, size)
+	}
 	e.buf, e.seq, e.last = e.buf[:0], 0, 0
 	e.frame(unix.NFNL_MSG_BATCH_BEGIN)
 	var family rules.Family

@@ -84,7 +84,30 @@ type elementGroup struct {
 // change allocates little.
 type planner struct {
 	old, new []rules.Element
-	groups   map[elementGroup][][]rules.Element // each in parts of one message
+	groups   map[elementGroup]*elementParts
+	// last is the group that was added to last: neighbours are mostly of one.
+	last struct {
+		group elementGroup
+		parts *elementParts
+	}
+}
+
+// elementParts are elements in parts of one message.
+type elementParts [][]rules.Element
+
+// add adds an element. A part that is full is never copied again: the first one grows as
+// it must, since most groups are small, the others are made whole.
+func (p *elementParts) add(e *rules.Element) {
+	last := len(*p) - 1
+	if last < 0 || len((*p)[last]) == elementsPerMessage {
+		var part []rules.Element
+		if last >= 0 {
+			part = make([]rules.Element, 0, elementsPerMessage)
+		}
+		*p = append(*p, part)
+		last++
+	}
+	(*p)[last] = append((*p)[last], *e)
 }
 
 // plan returns the batch that brings the changes to what the mirror describes.
@@ -95,7 +118,7 @@ func (p *planner) plan(m *mirror, prefix *Batch, changes []change) *plan {
 		pl.batch = &Batch{}
 	}
 	pl.changes, pl.conflicts = m.claim(changes)
-	p.groups = map[elementGroup][][]rules.Element{}
+	p.groups, p.last.parts = map[elementGroup]*elementParts{}, nil
 	var own ownObjects
 	for _, c := range pl.changes {
 		prev := m.services[c.key]
@@ -111,7 +134,7 @@ func (p *planner) plan(m *mirror, prefix *Batch, changes []change) *plan {
 	p.addElements(pl)
 	pl.batch.Add(own.flush...)
 	pl.batch.Add(own.after...)
-	p.groups = nil // those of a whole ruleset are large
+	p.groups, p.last.parts = nil, nil // those of a whole ruleset are large
 	return pl
 }
 
@@ -202,15 +225,15 @@ func (p *planner) diff(pl *plan, f rules.Family) {
 		}
 		switch {
 		case order < 0:
-			p.note(pl, DeleteElements, f, p.old[i])
+			p.note(pl, DeleteElements, f, &p.old[i])
 			i++
 		case order > 0:
-			p.note(pl, AddElements, f, p.new[j])
+			p.note(pl, AddElements, f, &p.new[j])
 			j++
 		default:
 			if p.old[i] != p.new[j] {
-				p.note(pl, DeleteElements, f, p.old[i])
-				p.note(pl, AddElements, f, p.new[j])
+				p.note(pl, DeleteElements, f, &p.old[i])
+				p.note(pl, AddElements, f, &p.new[j])
 			}
 			i++
 			j++
@@ -219,7 +242,7 @@ func (p *planner) diff(pl *plan, f rules.Family) {
 }
 
 // note collects an element for an operation, or counts it if it is shared.
-func (p *planner) note(pl *plan, verb Verb, f rules.Family, e rules.Element) {
+func (p *planner) note(pl *plan, verb Verb, f rules.Family, e *rules.Element) {
 	if !e.Set.Shared() {
 		p.add(elementGroup{verb, f, e.Set}, e)
 		return
@@ -231,21 +254,17 @@ func (p *planner) note(pl *plan, verb Verb, f rules.Family, e rules.Element) {
 	pl.owners[sharedElement{f, e.Set, e.Key}] += owners
 }
 
-// add collects an element. A part that is full is never copied again: the first one
-// of a group grows as it must, since most groups are small, the others are made whole.
-func (p *planner) add(g elementGroup, e rules.Element) {
-	parts := p.groups[g]
-	last := len(parts) - 1
-	if last < 0 || len(parts[last]) == elementsPerMessage {
-		var part []rules.Element
-		if last >= 0 {
-			part = make([]rules.Element, 0, elementsPerMessage)
+// add collects an element.
+func (p *planner) add(g elementGroup, e *rules.Element) {
+	if p.last.parts == nil || p.last.group != g {
+		parts := p.groups[g]
+		if parts == nil {
+			parts = &elementParts{}
+			p.groups[g] = parts
 		}
-		parts = append(parts, part)
-		last++
+		p.last.group, p.last.parts = g, parts
 	}
-	parts[last] = append(parts[last], e)
-	p.groups[g] = parts
+	p.last.parts.add(e)
 }
 
 // addShared notes the shared elements that get their first owner or lose the
@@ -266,7 +285,7 @@ func (p *planner) addShared(pl *plan, m *mirror) {
 		if m.owners[e] > 0 {
 			verb = DeleteElements
 		}
-		p.add(elementGroup{verb, e.family, e.set}, rules.Element{Set: e.set, Key: e.key})
+		p.add(elementGroup{verb, e.family, e.set}, &rules.Element{Set: e.set, Key: e.key})
 	}
 }
 
@@ -278,7 +297,7 @@ func (p *planner) addChains(pl *plan, m *mirror) {
 		if g.verb != AddElements || g.set.Value() != rules.VerdictValue || slices.Contains(g.set.Set().Key, rules.Slot) {
 			continue
 		}
-		for _, part := range parts {
+		for _, part := range *parts {
 			for _, e := range part {
 				if name := (familyName{g.family, e.Chain}); !m.chains[name] && !slices.Contains(wanted, name) {
 					wanted = append(wanted, name)
@@ -317,7 +336,7 @@ func (p *planner) addElements(pl *plan) {
 		return cmp.Or(cmp.Compare(b.verb, a.verb), cmp.Compare(a.family, b.family), cmp.Compare(a.set, b.set))
 	})
 	for _, g := range groups {
-		for _, part := range p.groups[g] {
+		for _, part := range *p.groups[g] {
 			if g.verb == AddElements {
 				pl.count(g.family, Installed{Elements: len(part)})
 			} else {
