@@ -25,6 +25,10 @@ type Monitor struct {
 
 	once       sync.Once
 	subscribed chan struct{}
+
+	generation func(ctx context.Context) (uint32, error) // the number of transactions
+	mu         sync.Mutex
+	feed       changeFeed // that is joined, nil for none; for Quiet
 }
 
 // ForeignChange is what another process did to our tables in one transaction.
@@ -57,8 +61,9 @@ type changeFeed interface {
 	receive() ([]byte, error)
 	// ignore drops all that comes from these port IDs, but new generations.
 	ignore(ports []uint32) error
-	// join has the kernel begin to send.
+	// join has the kernel begin to send, leave has it end that.
 	join() error
+	leave() error
 	close() error
 }
 
@@ -77,9 +82,10 @@ type changeFeed interface {
 // Problems go to problem, each once until it is over.
 func NewMonitor(netns int, foreign func(ForeignChange), lost func(), problem func(error)) *Monitor {
 	return &Monitor{
-		open:    func() (changeFeed, error) { return openChangeFeed(netns) },
-		ports:   ownPorts{list: listPorts, at: portAt},
-		foreign: foreign, lost: lost, problem: problem, subscribed: make(chan struct{}),
+		open:       func() (changeFeed, error) { return openChangeFeed(netns) },
+		generation: func(ctx context.Context) (uint32, error) { return readGeneration(ctx, netns) },
+		ports:      ownPorts{list: listPorts, at: portAt},
+		foreign:    foreign, lost: lost, problem: problem, subscribed: make(chan struct{}),
 	}
 }
 
@@ -127,6 +133,8 @@ func (w *watch) follow(ctx context.Context) (err error) {
 	if err := w.feed.join(); err != nil {
 		return err
 	}
+	w.attach(w.feed)
+	defer w.attach(nil)
 	w.opening.over()
 	w.once.Do(func() { close(w.subscribed) })
 	w.pending = ForeignChange{}

@@ -34,6 +34,13 @@ func (f netlinkFeed) join() error {
 	return nil
 }
 
+func (f netlinkFeed) leave() error {
+	if err := f.conn.LeaveGroup(unix.NFNLGRP_NFTABLES); err != nil {
+		return fmt.Errorf("unsubscribe from notifications of nf_tables: %w", err)
+	}
+	return nil
+}
+
 func (f netlinkFeed) ignore(ports []uint32) error {
 	program, err := bpf.Assemble(ignoring(ports))
 	if err != nil {

@@ -48,6 +48,7 @@ type ruledHost struct {
 	tb      testing.TB
 	ns      *nstest.NS
 	kernel  *Netlink
+	monitor *Monitor
 	events  chan any      // a ForeignChange, or "lost"
 	release chan struct{} // ends what unread began
 }
@@ -60,6 +61,7 @@ func newRuledHost(tb testing.TB, open func(ns *nstest.NS) (changeFeed, error)) *
 	apply(tb, h.kernel, Op{Verb: AddTable, Family: rules.IPv6}, Op{Verb: AddSet, Family: rules.IPv6, Decl: rules.Endpoints.Set()},
 		Op{Verb: AddChain, Family: rules.IPv4, Chain: rules.Chain{Name: "services"}})
 	m := NewMonitor(ns.FD(), func(c ForeignChange) { h.tell(c) }, func() { h.tell("lost") }, func(err error) { tb.Error(err) })
+	h.monitor = m
 	if open != nil {
 		m.open = func() (changeFeed, error) { return open(ns) }
 	}

@@ -53,6 +53,8 @@ func (f *fakeFeed) bind(ctx context.Context) (stop func()) {
 	return func() { f.ctx = nil }
 }
 
+func (f *fakeFeed) leave() error { return nil }
+
 func (f *fakeFeed) receive() ([]byte, error) {
 	select {
 	case <-f.ctx.Done():

@@ -201,7 +201,7 @@ func benchDaemon(ctx context.Context, source proxier.Source, opts proxier.Option
 	if err != nil {
 		return err
 	}
-	addKernelWork(&opts)
+	kernel = addKernelWork(&opts, kernel)
 	opts.Flows = hooks.Flows(opts.Flows)
 	opts.NodePorts = config.NodePortAddresses{IPv4: config.NodePortFamily{Primary: true}, IPv6: config.NodePortFamily{Primary: true}}
 	return runProxier(ctx, source, hooks.Kernel(kernel), opts)

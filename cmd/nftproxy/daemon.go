@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/netip"
 	"runtime"
+	"sync"
 
 	"github.com/spf13/pflag"
 	"go.uber.org/zap"
@@ -53,7 +54,7 @@ func (d *daemon) run(ctx context.Context, cfg *config.Config, log *zap.Logger) e
 	group.Go(func() error { memory.run(ctx); return nil })
 	if !d.dryRun {
 		setUpNode(cfg, log)
-		addKernelWork(&opts)
+		kernel = addKernelWork(&opts, kernel)
 		take := newTakeOver(d.takeOver, &opts)
 		group.Go(func() error { take.run(ctx); return nil })
 	}
@@ -97,8 +98,8 @@ func openKernel(ctx context.Context, cfg rules.Config, dryRun bool, out io.Write
 }
 
 // addKernelWork adds what is done in the kernel beside the rules, in the network
-// namespace of this process.
-func addKernelWork(opts *proxier.Options) {
+// namespace of this process, and returns the kernel that the rules are for.
+func addKernelWork(opts *proxier.Options, kernel syncer.Kernel) syncer.Kernel {
 	report := func(what string) func(error) {
 		return func(err error) { opts.Log.Warn(what, zap.Error(err)) }
 	}
@@ -111,32 +112,60 @@ func addKernelWork(opts *proxier.Options) {
 	opts.WatchAddresses = func(ctx context.Context, changed func([]netip.Addr)) error {
 		return syncer.NewAddresses(0, changed, report("addresses of this node")).Run(ctx)
 	}
-	opts.WatchForeign = watchForeign(report("notifications of nftables"))
+	w := newForeignWatch(report("notifications of nftables"))
+	opts.WatchForeign = w.run
+	return w.monitor.Quiet(kernel)
 }
 
-// watchForeign returns what tells of changes of our tables by other programs.
-func watchForeign(problem func(error)) func(ctx context.Context, ready func(), changed func(string)) error {
-	return func(ctx context.Context, ready func(), changed func(string)) error {
-		monitor := syncer.NewMonitor(0,
-			func(c syncer.ForeignChange) { changed(c.String()) },
-			func() { changed("unknown: notifications of the kernel were lost") },
-			func(err error) {
-				problem(err)
-				ready() // once it works, it tells of a loss
-			},
-		)
-		group, ctx := errgroup.WithContext(ctx)
-		group.Go(func() error { return monitor.Run(ctx) })
-		group.Go(func() error {
-			select {
-			case <-monitor.Subscribed():
-				ready()
-			case <-ctx.Done():
-			}
-			return nil
-		})
-		return group.Wait() //nolint:wrapcheck // says it all
+// foreignWatch tells of changes of our tables by other programs.
+type foreignWatch struct {
+	monitor *syncer.Monitor
+	changed chan string   // what was done, until somebody is told
+	broken  chan struct{} // closed once it is known not to work, for now
+}
+
+func newForeignWatch(problem func(error)) *foreignWatch {
+	w := &foreignWatch{changed: make(chan string, 1), broken: make(chan struct{})}
+	tell := func(what string) {
+		select {
+		case w.changed <- what:
+		default: // one full write undoes everything
+		}
 	}
+	breaks := sync.OnceFunc(func() { close(w.broken) })
+	w.monitor = syncer.NewMonitor(0,
+		func(c syncer.ForeignChange) { tell(c.String()) },
+		func() { tell("unknown: notifications of the kernel were lost") },
+		func(err error) {
+			problem(err)
+			breaks() // once it works, it tells of a loss
+		},
+	)
+	return w
+}
+
+// run implements WatchForeign of proxier.Options.
+func (w *foreignWatch) run(ctx context.Context, ready func(), changed func(string)) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return w.monitor.Run(ctx) })
+	group.Go(func() error {
+		select {
+		case <-w.monitor.Subscribed():
+		case <-w.broken:
+		case <-ctx.Done():
+			return nil
+		}
+		ready()
+		for {
+			select {
+			case what := <-w.changed:
+				changed(what)
+			case <-ctx.Done():
+				return nil
+			}
+		}
+	})
+	return group.Wait() //nolint:wrapcheck // says it all
 }
 
 // runProxier runs a proxier, as `run` and the demo do. It closes the kernel.

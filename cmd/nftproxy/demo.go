@@ -77,6 +77,6 @@ func demoDaemon(ctx context.Context, source proxier.Source, opts proxier.Options
 	if err != nil {
 		return err
 	}
-	addKernelWork(&opts)
+	kernel = addKernelWork(&opts, kernel)
 	return runProxier(ctx, source, kernel, opts)
 }
