@@ -87,6 +87,7 @@ func NewTracker(families []rules.Family) *Tracker {
 // Apply takes changes and reports whether any service port, or the health of a Service,
 // is touched by this or an earlier change that was not taken yet.
 func (t *Tracker) Apply(changes Changes) bool {
+	t.makeRoom(changes)
 	if changes.Node != nil {
 		t.applyNode(changes.Node.Node)
 	}
@@ -99,10 +100,27 @@ func (t *Tracker) Apply(changes Changes) bool {
 	return len(t.dirty)+len(t.health.dirty) > 0
 }
 
+// makeRoom has the first lists not grow the maps step by step.
+func (t *Tracker) makeRoom(changes Changes) {
+	if n := max(len(changes.Services), len(changes.Slices)); len(t.services) == 0 {
+		t.services = make(map[types.NamespacedName]*tracked, n)
+	}
+	if n := len(changes.Services); len(t.claims) == 0 {
+		t.claims = make(claims, n)
+	}
+	if n := len(changes.Slices); len(t.owners) == 0 {
+		t.owners = make(map[types.NamespacedName]types.NamespacedName, n)
+	}
+	if n := max(len(changes.Services), len(changes.Slices)); len(t.dirty) == 0 && n > 1 {
+		t.dirty = make(map[rules.ServicePortKey]bool, n)
+	}
+}
+
 // TakeChanges returns the newest state of every service port touched since the
 // last call, sorted by key.
 func (t *Tracker) TakeChanges() []syncer.Change {
-	keys := slices.SortedFunc(maps.Keys(t.dirty), rules.ServicePortKey.Compare)
+	keys := slices.AppendSeq(make([]rules.ServicePortKey, 0, len(t.dirty)), maps.Keys(t.dirty))
+	slices.SortFunc(keys, rules.ServicePortKey.Compare)
 	changes := make([]syncer.Change, len(keys))
 	for i, key := range keys {
 		changes[i] = syncer.Change{Key: key, ServicePort: t.resolve(key)}

@@ -45,11 +45,13 @@ func (n familyName) compare(m familyName) int {
 	return cmp.Or(cmp.Compare(n.family, m.family), cmp.Compare(len(n.name), len(m.name)), cmp.Compare(n.name, m.name))
 }
 
-func newMirror() *mirror {
+// newMirror returns the mirror of a kernel that holds nothing, with room for service
+// ports.
+func newMirror(servicePorts int) *mirror {
 	return &mirror{
-		services: map[rules.ServicePortKey]*rules.Compiled{},
-		holders:  map[heldFrontend]rules.ServicePortKey{},
-		owners:   map[sharedElement]int{},
+		services: make(map[rules.ServicePortKey]*rules.Compiled, servicePorts),
+		holders:  make(map[heldFrontend]rules.ServicePortKey, servicePorts),
+		owners:   make(map[sharedElement]int, servicePorts),
 		chains:   map[familyName]bool{},
 		counts:   map[rules.Family]Installed{},
 	}
@@ -113,7 +115,7 @@ func (p *elementParts) add(e *rules.Element) {
 // plan returns the batch that brings the changes to what the mirror describes.
 // It comes after prefix in the same batch, if there is one.
 func (p *planner) plan(m *mirror, prefix *Batch, changes []change) *plan {
-	pl := &plan{batch: prefix, owners: map[sharedElement]int{}, counts: map[rules.Family]Installed{}}
+	pl := &plan{batch: prefix, owners: make(map[sharedElement]int, len(changes)), counts: map[rules.Family]Installed{}}
 	if pl.batch == nil {
 		pl.batch = &Batch{}
 	}

@@ -76,7 +76,7 @@ func probeBatch(cfg rules.Config) (*Batch, error) {
 			return nil, fmt.Errorf("probe the kernel: %w", err)
 		}
 		var p planner
-		b = p.plan(newMirror(), b, []change{{compiled.ServicePortKey, compiled}}).batch
+		b = p.plan(newMirror(1), b, []change{{compiled.ServicePortKey, compiled}}).batch
 	}
 	return b, nil
 }

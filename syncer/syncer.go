@@ -130,6 +130,11 @@ func (s *Syncer) Resync(ctx context.Context, changes []Change) (Result, error) {
 // compile brings wanted up to date and returns what differs from what is installed,
 // each key once.
 func (s *Syncer) compile(changes []Change, res *Result) []change {
+	if len(s.wanted) <= len(s.cfg.Families) { // but the node, nothing came yet
+		wanted := make(map[rules.ServicePortKey]*rules.Compiled, len(changes)+len(s.wanted))
+		maps.Copy(wanted, s.wanted)
+		s.wanted = wanted
+	}
 	for _, c := range changes {
 		if c.ServicePort == nil {
 			delete(s.wanted, c.Key)
@@ -280,7 +285,7 @@ func (s *Syncer) resync(ctx context.Context, res Result) (Result, error) {
 	if len(state) == 0 {
 		limits.Bytes = min(limits.Bytes, coldBatchBytes)
 	}
-	s.installed = newMirror()
+	s.installed = newMirror(len(s.wanted))
 	if err := s.rewrite(ctx, state, all, limits, &res); err != nil {
 		s.installed = nil
 		return res, err

@@ -49,9 +49,7 @@ func (d *daemon) run(ctx context.Context, cfg *config.Config, log *zap.Logger) e
 	if err != nil {
 		return err
 	}
-	memory := newMemory(&opts)
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { memory.run(ctx); return nil })
 	if !d.dryRun {
 		setUpNode(cfg, log)
 		kernel = addKernelWork(&opts, kernel)
@@ -171,11 +169,17 @@ func (w *foreignWatch) run(ctx context.Context, ready func(), changed func(strin
 // runProxier runs a proxier, as `run` and the demo do. It closes the kernel.
 func runProxier(ctx context.Context, source proxier.Source, kernel syncer.Kernel, opts proxier.Options) (err error) {
 	defer func() { err = errors.Join(err, kernel.Close()) }()
+	memory := newMemory(&opts)
 	p, err := proxier.New(source, kernel, opts)
 	if err != nil {
 		return err
 	}
 	opts.Log.Info("nftproxy starts", zap.String("version", versionString()))
+	ctx, end := context.WithCancel(ctx)
+	var tidying sync.WaitGroup
+	defer tidying.Wait()
+	defer end()
+	tidying.Go(func() { memory.run(ctx) })
 	if err := p.Run(ctx); err != nil {
 		return err
 	}

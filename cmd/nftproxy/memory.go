@@ -10,9 +10,12 @@ import (
 )
 
 const (
-	// gcPercent is how much garbage may pile up once the daemon has settled, in percent of
-	// what is in use. It is less than Go's default: what is in use hardly changes, a change
-	// makes little garbage, and the daemon is a guest on the node.
+	// firstGCPercent is how much garbage may pile up before the first rules are installed,
+	// in percent of what is in use: nothing is worth collecting then, and to look for it
+	// takes as long as to install them.
+	firstGCPercent = 300
+	// gcPercent is that from then on. It is less than Go's default: what is in use hardly
+	// changes, a change makes little garbage, and the daemon is a guest on the node.
 	gcPercent = 30
 	// freePause is between two times that memory is given back.
 	freePause = 10 * time.Second
@@ -43,20 +46,25 @@ func newMemory(opts *proxier.Options) memory {
 // run gives memory back until the context is done. It leaves the pace of the garbage
 // collector alone if the environment variable GOGC says what it shall be.
 func (m memory) run(ctx context.Context) {
+	pace(firstGCPercent)
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-m.full:
 		}
-		if os.Getenv("GOGC") == "" {
-			debug.SetGCPercent(gcPercent)
-		}
+		pace(gcPercent)
 		debug.FreeOSMemory()
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(freePause):
 		}
+	}
+}
+
+func pace(gcPercent int) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
 	}
 }
