@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -198,8 +199,10 @@ func (l clientLog) Init(logr.RuntimeInfo)          {}
 func (l clientLog) WithValues(...any) logr.LogSink { return l }
 func (l clientLog) WithName(string) logr.LogSink   { return l }
 
+// Enabled implements [logr.LogSink]. The levels are those of the flag --v, as for all of
+// client-go: at 8 it logs whole answers.
 func (l clientLog) Enabled(level int) bool {
-	return level == 0 || l.health.log.Core().Enabled(zap.DebugLevel)
+	return level == 0 || l.health.log.Core().Enabled(zapcore.Level(-level))
 }
 
 // Info implements [logr.LogSink]. A watch that ends with an error is logged with
@@ -210,7 +213,7 @@ func (l clientLog) Info(level int, msg string, kv ...any) {
 			l.health.failed(l.kind, err)
 		}
 	}
-	l.health.log.Debug(msg, zap.Any("details", kv))
+	l.health.log.Named("client-go").Log(zapcore.Level(-max(level, 1)), msg, zap.Any("details", kv))
 }
 
 // Error implements [logr.LogSink].

@@ -4,7 +4,8 @@
 //
 //	file  --decode--\
 //	                 v1alpha1 --defaults--> --resolve--> Config
-//	flags ----------/
+//	flags ----------/                                  |
+//	                     the node, once it is known --Check--> what does not fit
 //
 // Defaults and rules are those of kube-proxy 1.37 in mode nftables, with these
 // exceptions:
