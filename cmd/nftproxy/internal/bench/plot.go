@@ -22,6 +22,8 @@ const (
 	plotWidth  = 7 * vg.Inch
 	plotHeight = 4.3 * vg.Inch
 	plotRight  = 24
+	// legendLine is the height of a line of the legend, as a share of that of the data.
+	legendLine = 0.065
 )
 
 // figure is a plot.
@@ -120,6 +122,9 @@ func (c chart) draw() (figure, error) {
 	}
 	c.x.scale(&p.X)
 	c.y.scale(&p.Y)
+	if !c.y.log { // there the lines end at the top, where the legend is
+		p.Y.Max *= 1 + legendLine*float64(len(c.lines))
+	}
 	return drawn(p, c.name, c.title, c.caption)
 }
 
@@ -136,12 +141,14 @@ func (c chart) drawable(points plotter.XYs) plotter.XYs {
 
 // scale sets scale, range and ticks of an axis that knows its data.
 func (a axis) scale(of *plot.Axis) {
+	// Without data the range is empty, or infinite.
 	if !a.log {
-		of.Min = min(of.Min, 0)
+		if of.Min = min(of.Min, 0); !(of.Max > of.Min) || math.IsInf(of.Max, 0) || math.IsInf(of.Min, 0) {
+			of.Min, of.Max = 0, 1
+		}
 		a.ticks(of)
 		return
 	}
-	// Without data the range is empty, or infinite.
 	if !(of.Min > 0) || math.IsInf(of.Max, 0) || math.IsInf(of.Min, 0) {
 		of.Min, of.Max = 1, 10
 	}
@@ -158,7 +165,8 @@ func (a axis) ticks(of *plot.Axis) {
 	if a.log {
 		of.Scale, ticker = plot.LogScale{}, plot.LogTicks{Prec: -1}
 	}
-	of.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return a.labelled(ticker.Ticks(low, high)) })
+	low, high := of.Min, of.Max // of the data: the axis may get longer
+	of.Tick.Marker = plot.TickerFunc(func(float64, float64) []plot.Tick { return a.labelled(ticker.Ticks(low, high)) })
 }
 
 // labelled formats the values of the major ticks.
