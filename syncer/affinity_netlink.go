@@ -42,6 +42,9 @@ const (
 type netlinkClients struct {
 	dumps *rawSocket
 	netns int
+	// deletes is opened when there is something to delete. It stays open for the whole pass:
+	// a Monitor has to find whose deletions they are.
+	deletes *libraryConn
 }
 
 // openNetlinkClients opens the maps of a network namespace, see NewNetlink.
@@ -50,10 +53,16 @@ func openNetlinkClients(netns int) (clientTable, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &netlinkClients{dumps, netns}, nil
+	return &netlinkClients{dumps: dumps, netns: netns}, nil
 }
 
-func (t *netlinkClients) close() error { return t.dumps.close() }
+func (t *netlinkClients) close() error {
+	err := t.dumps.close()
+	if t.deletes != nil {
+		err = errors.Join(err, t.deletes.close())
+	}
+	return err
+}
 
 func (t *netlinkClients) dump(ctx context.Context, name familyName, visit func(r remembered) error) error {
 	err := t.dumps.dump(ctx, elementsRequest(t.dumps.next(), name), elementsNew, func(payload []byte) error {
@@ -134,7 +143,11 @@ func (t *netlinkClients) forget(ctx context.Context, name familyName, clients []
 	for i, c := range clients {
 		elements[i].Key = c.AsSlice()
 	}
-	err := withConn(ctx, t.netns, func(conn *nftables.Conn) error {
+	err := t.open()
+	if err != nil {
+		return err
+	}
+	err = t.deletes.use(ctx, func(conn *nftables.Conn) error {
 		set := &nftables.Set{Table: rules.EncodeTable(name.family), Name: name.name}
 		if err := conn.SetDeleteElements(set, elements); err != nil {
 			return err //nolint:wrapcheck // see below
@@ -145,4 +158,12 @@ func (t *netlinkClients) forget(ctx context.Context, name familyName, clients []
 		return fmt.Errorf("forget clients: %w", err)
 	}
 	return nil
+}
+
+// open opens what deletes, if it is not open.
+func (t *netlinkClients) open() (err error) {
+	if t.deletes == nil {
+		t.deletes, err = openLibraryConn(t.netns)
+	}
+	return err
 }

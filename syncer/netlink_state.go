@@ -54,23 +54,53 @@ func (k *Netlink) state(ctx context.Context, families []rules.Family) (State, er
 	return state, err
 }
 
-// withConn calls use with a library's socket of its own to a network namespace, see
-// NewNetlink, which is for what happens rarely. Answers are waited for until answerTimeout
-// is over or the context is done.
+// withConn calls use with a library's socket of its own.
 func withConn(ctx context.Context, netns int, use func(*nftables.Conn) error) (err error) {
-	var socket *netlink.Conn
-	conn, err := nftables.New(nftables.AsLasting(), nftables.WithNetNSFd(netns),
-		nftables.WithSockOptions(func(c *netlink.Conn) error {
-			socket = c
-			return c.SetReadDeadline(time.Now().Add(answerTimeout))
+	c, err := openLibraryConn(netns)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	return c.use(ctx, use)
+}
+
+// libraryConn is a library's socket to a network namespace, for what happens rarely.
+type libraryConn struct {
+	conn   *nftables.Conn
+	socket *netlink.Conn
+}
+
+// openLibraryConn opens a socket to a network namespace, see NewNetlink.
+func openLibraryConn(netns int) (*libraryConn, error) {
+	c := &libraryConn{}
+	var err error
+	c.conn, err = nftables.New(nftables.AsLasting(), nftables.WithNetNSFd(netns),
+		nftables.WithSockOptions(func(socket *netlink.Conn) error {
+			c.socket = socket
+			return nil
 		}))
 	if err != nil {
-		return openError(err)
+		return nil, openError(err)
 	}
-	defer func() { err = errors.Join(err, conn.CloseLasting()) }()
-	stop := context.AfterFunc(ctx, func() { _ = socket.SetReadDeadline(time.Unix(1, 0)) })
+	return c, nil
+}
+
+// use calls f. Answers are waited for until answerTimeout is over or the context is done;
+// the latter makes the socket useless.
+func (c *libraryConn) use(ctx context.Context, f func(*nftables.Conn) error) error {
+	if err := c.socket.SetReadDeadline(time.Now().Add(answerTimeout)); err != nil {
+		return fmt.Errorf("set the deadline: %w", err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = c.socket.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
-	return use(conn)
+	return f(c.conn)
+}
+
+func (c *libraryConn) close() error {
+	if err := c.conn.CloseLasting(); err != nil {
+		return fmt.Errorf("close the netlink socket: %w", err)
+	}
+	return nil
 }
 
 func tableState(conn *nftables.Conn, table *nftables.Table) (TableState, error) {
