@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -109,10 +108,15 @@ func isOf(element string, t target) bool {
 // chainsOf returns the names of the chain that an element leads to and of those that the
 // chain jumps to.
 func chainsOf(element string) []string {
-	_, name, _ := strings.Cut(element, ": goto ")
-	var names []string
-	for _, chain := range slices.Backward(rules.ChainsByName(name)) {
-		names = append(names, chain.Name)
+	_, name, ok := strings.Cut(element, ": goto ")
+	if !ok {
+		return nil
+	}
+	names := []string{name}
+	for _, chain := range rules.ChainsByName(name) {
+		if chain.Name != name {
+			names = append(names, chain.Name)
+		}
 	}
 	return names
 }

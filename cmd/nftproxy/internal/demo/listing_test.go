@@ -87,8 +87,8 @@ func TestCompileService(t *testing.T) {
 			"10.96.10.20 . tcp . 80 . 2 : 10.244.2.20 . 8080",
 		}},
 		{"chain random-3", []string{"jump draw-random-3", "", "jump random-1"}},
-		{"chain random-1", []string{draw + "1 map @endpoints"}},
 		{"chain draw-random-3", []string{draw + "3 map @endpoints"}},
+		{"chain random-1", []string{draw + "1 map @endpoints"}},
 	}
 	if len(got) == 5 && len(got[2].lines) == 3 {
 		want[2].lines[1] = got[2].lines[1] // the number of repeats
