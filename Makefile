@@ -77,7 +77,7 @@ fuzz: ## run every fuzz test for FUZZTIME (10s)
 	  done; \
 	done
 
-# A real kube-apiserver, built from the nested module in e2e/, and Debian's etcd.
+# A real kube-apiserver and etcd, built from the nested module in e2e/.
 K8S_VERSION := v1.37.2
 K8S_LDFLAGS := -s -w -X k8s.io/component-base/version.gitVersion=$(K8S_VERSION) \
   -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=37
@@ -85,6 +85,11 @@ K8S_LDFLAGS := -s -w -X k8s.io/component-base/version.gitVersion=$(K8S_VERSION) 
 bin/kube-apiserver bin/kube-controller-manager bin/kube-proxy bin/kubectl: e2e/go.mod
 	@echo "building $(@F) (takes about 4 minutes the first time)"
 	cd e2e && $(GO) build -ldflags '$(K8S_LDFLAGS)' -o ../$@ k8s.io/kubernetes/cmd/$(@F)
+	@touch $@
+
+bin/etcd: e2e/go.mod
+	@echo "building $(@F)"
+	cd e2e && $(GO) build -ldflags '-s -w' -o ../$@ ./cmd/etcd
 	@touch $@
 
 # Scenario cases: CASES is a folder of them, RUN a pattern of their names.
@@ -104,7 +109,7 @@ e2e: root nft build ## run scenario cases with real packets, objects from manife
 	cd e2e && $(E2E_CASES) E2E_DRIVER=manifests $(E2E_TEST)
 
 .PHONY: e2e-peer
-e2e-peer: root nft etcd build bin/kube-apiserver bin/kube-proxy ## run scenario cases with kube-proxy too, and print a table (as root)
+e2e-peer: root nft bin/etcd build bin/kube-apiserver bin/kube-proxy ## run scenario cases with kube-proxy too, and print a table (as root)
 	cd e2e && $(E2E_CASES) E2E_PROXY=both $(E2E_TEST)
 
 # The programs of tests with a real API server.
@@ -114,12 +119,12 @@ E2E_PATHS = NFTPROXY_BIN=$(CURDIR)/bin/nftproxy KUBE_APISERVER_BIN=$(CURDIR)/bin
   KUBE_PROXY_BIN=$(CURDIR)/bin/kube-proxy KUBECTL_BIN=$(CURDIR)/bin/kubectl
 
 .PHONY: e2e-api
-e2e-api: root nft etcd build $(E2E_BINS) ## test against a real API server, then run scenario cases with it (as root)
+e2e-api: root nft bin/etcd build $(E2E_BINS) ## test against a real API server, then run scenario cases with it (as root)
 	cd e2e && $(E2E_PATHS) $(GO) test -count=1 $(RACE) -v -timeout 20m -run '^Test(API|APIDeploy|ControlPlane|Figures)$$' .
 	cd e2e && $(E2E_CASES) E2E_DRIVER=api E2E_SHUFFLE=$$(date +%s) $(E2E_TEST)
 
 .PHONY: e2e-swap
-e2e-swap: root nft iptables etcd build $(E2E_BINS) ## replace kube-proxy by nftproxy and go back, under load (as root)
+e2e-swap: root nft iptables bin/etcd build $(E2E_BINS) ## replace kube-proxy by nftproxy and go back, under load (as root)
 	cd e2e && $(E2E_PATHS) $(GO) test -count=1 $(RACE) -v -timeout 5m -run TestTakeOver .
 
 FIGURES_SERVICES    ?= 10000
@@ -127,12 +132,12 @@ FIGURES_CHANGES     ?= 1000
 FIGURES_ALL_CHANGES ?= 10000
 
 .PHONY: e2e-figures
-e2e-figures: root nft etcd build $(E2E_BINS) ## measure nftproxy and kube-proxy with a large cluster, takes ten minutes (as root)
+e2e-figures: root nft bin/etcd build $(E2E_BINS) ## measure nftproxy and kube-proxy with a large cluster, takes ten minutes (as root)
 	cd e2e && $(E2E_PATHS) FIGURES_SERVICES=$(FIGURES_SERVICES) FIGURES_CHANGES=$(FIGURES_CHANGES) \
 	  FIGURES_ALL_CHANGES=$(FIGURES_ALL_CHANGES) $(GO) test -count=1 -v -timeout 60m -run '^TestFigures$$' .
 
 .PHONY: e2e-unit
-e2e-unit: root etcd bin/kube-apiserver ## test the e2e harness itself (as root)
+e2e-unit: root bin/etcd bin/kube-apiserver ## test the e2e harness itself (as root)
 	cd e2e && KUBE_APISERVER_BIN=$(CURDIR)/bin/kube-apiserver $(GO) test -count=1 $(RACE) ./internal/...
 
 # What tests and the demo need beside Go is installed where this runs as root
@@ -144,8 +149,3 @@ nft:
 .PHONY: iptables
 iptables:
 	@command -v iptables-save >/dev/null || sh deploy/install.sh iptables-save iptables iptables-nft iptables
-
-# Debian's etcd is unpacked and not installed: its package would start a service.
-.PHONY: etcd
-etcd:
-	@command -v etcd >/dev/null || sh deploy/unpack.sh etcd etcd-server bin

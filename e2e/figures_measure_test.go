@@ -61,14 +61,18 @@ func (m *measurement) run(t *testing.T) result {
 	}()
 	m.firstSync(t, &r)
 	r.afterSync = m.memory(t)
-	m.saveProfile(t, "after-sync")
+	m.saveProfile(t, "heap-after-sync", "heap")
 	commits := watchCommits(t, m.host.Namespace)
 	defer commits.close()
 	m.timed(t, commits, &r)
+	m.saveProfile(t, "heap-after-timed", "heap")
+	var profiling sync.WaitGroup
+	profiling.Go(func() { m.saveProfile(t, "cpu", "profile?seconds=5") })
 	m.apply(t, commits, make([]change, m.figures.all-m.figures.changes), m.figures.bulkRate)
 	commits.wait(t, syncLimit)
 	r.afterAll = m.memory(t)
-	m.saveProfile(t, "after-changes")
+	profiling.Wait()
+	m.saveProfile(t, "heap-after-all", "heap")
 	must(t, m.proxy.Stop(t.Context()))
 	return r
 }
@@ -87,7 +91,8 @@ func (m *measurement) firstSync(t *testing.T, r *result) {
 	asking.Go(func() { r.healthy = m.waitHealthy(ctx, begin) })
 	defer asking.Wait()
 	defer stop()
-	var last uint32
+	listings := make(chan setListing, 1)
+	var last, listed uint32 // generations
 	for idle := begin; ; time.Sleep(2 * time.Millisecond) {
 		now, err := generation(m.host.Namespace)
 		must(t, err)
@@ -95,19 +100,36 @@ func (m *measurement) firstSync(t *testing.T, r *result) {
 			last, idle = now, time.Now()
 			r.synced, r.syncedCPU = time.Since(begin), m.cpu(t)
 		}
-		if time.Since(idle) < quiet {
-			continue
-		}
-		got, err := m.installed(t.Context())
-		if err == nil && got == want {
-			break
-		}
 		if time.Since(begin) > syncLimit {
-			t.Fatalf("the kernel has %d Services, want %d: %v", got, want, err)
+			t.Fatalf("the kernel never had %d Services", want)
 		}
-		idle = time.Now()
+		select {
+		case l := <-listings:
+			if l.err == nil && l.count == want && l.generation == last {
+				asking.Wait()
+				return
+			}
+			if l.err != nil {
+				listed = 0 // again: the rules may have changed while they were listed
+			}
+		default:
+		}
+		// The kernel lets a listing wait while it works on a transaction.
+		if last != listed && time.Since(idle) > quiet {
+			listed, idle = last, time.Now()
+			asking.Go(func() {
+				count, err := m.installed(ctx)
+				listings <- setListing{now, count, err}
+			})
+		}
 	}
-	asking.Wait()
+}
+
+// setListing is how many Services the kernel had some time after a generation.
+type setListing struct {
+	generation uint32
+	count      int
+	err        error
 }
 
 // clusterIPs returns how many Services have a ClusterIP of IPv4.
@@ -168,15 +190,16 @@ func (m *measurement) get(ctx context.Context, address, path string) (status int
 	return response.StatusCode, body, errors.Join(err, response.Body.Close())
 }
 
-// saveProfile writes a profile of the heap, where -artifacts keeps it.
-func (m *measurement) saveProfile(t *testing.T, when string) {
+// saveProfile writes a profile of the proxy, where -artifacts keeps it.
+func (m *measurement) saveProfile(t *testing.T, name, kind string) {
 	t.Helper()
-	status, profile, err := m.get(t.Context(), "127.0.0.1:10249", "/debug/pprof/heap")
-	must(t, err)
-	if status != http.StatusOK {
-		t.Fatalf("/debug/pprof/heap: status %d", status)
+	status, profile, err := m.get(t.Context(), "127.0.0.1:10249", "/debug/pprof/"+kind)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(m.c.logs, m.name+"-"+name+".pprof"), profile, 0o644)
 	}
-	must(t, os.WriteFile(filepath.Join(m.c.logs, m.name+"-heap-"+when+".pprof"), profile, 0o644))
+	if err != nil || status != http.StatusOK {
+		t.Errorf("profile %s: status %d, %v", kind, status, err)
+	}
 }
 
 // timed makes changes at a steady rate and notes when the kernel has them.
@@ -188,6 +211,9 @@ func (m *measurement) timed(t *testing.T, commits *commits, r *result) {
 	commits.wait(t, syncLimit)
 	time.Sleep(still) // what is done after the commit
 	r.cpu, r.commits = m.cpu(t)-cpu, commits.count()-count
+	load, err := os.ReadFile("/proc/loadavg")
+	must(t, err)
+	r.load, _, _ = strings.Cut(string(load), " ")
 	for i := range r.changes {
 		r.changes[i].committed = commits.at(r.changes[i].address)
 	}

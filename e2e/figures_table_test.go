@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"io"
+	"runtime"
 	"slices"
 	"strconv"
 	"text/tabwriter"
@@ -28,6 +29,7 @@ func printFigures(w io.Writer, f figures, results [2]result) {
 		return seconds(r.cpu * 1000 / time.Duration(f.changes))
 	})
 	row("transactions for the timed changes", "", func(r result) string { return strconv.Itoa(r.commits) })
+	row(fmt.Sprintf("load average meanwhile, of %d CPUs", runtime.NumCPU()), "", func(r result) string { return r.load })
 	for _, p := range []struct {
 		percent int
 		target  string

@@ -83,6 +83,7 @@ type result struct {
 	afterSync memory
 	changes   []change // those that were timed
 	cpu       time.Duration
-	commits   int // transactions while they were timed
+	commits   int    // transactions while they were timed
+	load      string // of the machine meanwhile, over a minute
 	afterAll  memory
 }
