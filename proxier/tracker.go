@@ -26,7 +26,7 @@ type Tracker struct {
 	// dirty holds the service ports that were touched since they were taken: false for
 	// those of which large knows what has changed, true for those to be resolved anew.
 	dirty map[rules.ServicePortKey]bool
-	large map[rules.ServicePortKey]*large
+	large map[rules.ServicePortKey]*large // nil for one that is not followed yet
 	// largeEndpoints is the constant, but in tests.
 	largeEndpoints int
 
