@@ -123,7 +123,7 @@ func (t *Tracker) TakeChanges() []syncer.Change {
 
 // take returns what has become of a dirty service port.
 func (t *Tracker) take(key rules.ServicePortKey) syncer.Change {
-	if !t.dirty[key] {
+	if !t.dirty[key] && t.large[key] != nil { // none if the Service has changed, too
 		if change, ok := t.takeLarge(key); ok {
 			return change
 		}
