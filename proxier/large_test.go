@@ -180,6 +180,10 @@ func (w *twins) step() {
 			w.apply(services(newService(w.t, "ns/rival", "10.96.0.1", "http:80").at(w.random.Int64N(3))))
 		case 4:
 			w.apply(Changes{Services: []ServiceChange{{Name: objectName("ns/rival")}}})
+		case 5:
+			w.forAWhile(func(e *SliceEndpoint) { e.ZoneHints = unique.Make([]string{"a", "b"}[w.random.IntN(2)]) })
+		case 6:
+			w.forAWhile(func(e *SliceEndpoint) { e.Ready, e.Terminating = false, true })
 		default:
 			w.changeSlice(w.random.IntN(6), w.random.IntN(10) == 0)
 		}
@@ -187,6 +191,29 @@ func (w *twins) step() {
 	if w.random.IntN(3) > 0 {
 		w.sync()
 	}
+}
+
+// forAWhile changes all endpoints, slice by slice, syncs, and changes them back.
+func (w *twins) forAWhile(change func(e *SliceEndpoint)) {
+	var before []*EndpointSlice
+	for i := range 6 {
+		prev := w.slices[objectName(fmt.Sprintf("ns/web-%d", i))]
+		if prev == nil {
+			continue
+		}
+		before = append(before, prev)
+		next := *prev
+		next.Endpoints = slices.Clone(prev.Endpoints)
+		for i := range next.Endpoints {
+			change(&next.Endpoints[i])
+		}
+		w.apply(endpointSlices(&next))
+		if w.random.IntN(3) == 0 {
+			w.sync()
+		}
+	}
+	w.sync()
+	w.apply(endpointSlices(before...))
 }
 
 // service returns the Service, mostly a plain one.

@@ -154,6 +154,7 @@ func (e *tracked) candidates(key rules.ServicePortKey, zone string) []candidate 
 			if p.Name != key.Port || p.Protocol != key.Protocol {
 				continue
 			}
+			all = slices.Grow(all, len(s.Endpoints))
 			for i := range s.Endpoints {
 				endpoint := &s.Endpoints[i]
 				all = append(all, candidate{
