@@ -123,7 +123,8 @@ func (c *Compiled) numElements(like *Compiled) int {
 // Element.Compare. A nil Compiled has none.
 func (c *Compiled) AppendElements(dst []Element) []Element { return c.appendElements(dst, nil) }
 
-// appendElements leaves the slots in parts out that like has, too.
+// appendElements leaves out what is the very same in like: parts of slots, and the list of
+// endpoints on this node.
 func (c *Compiled) appendElements(dst []Element, like *Compiled) []Element {
 	if c == nil {
 		return dst
@@ -134,6 +135,9 @@ func (c *Compiled) appendElements(dst []Element, like *Compiled) []Element {
 	comment := clipComment(c.ServicePortName.String())
 	for id := range numSets {
 		if id == Hairpin {
+			if like != nil && len(c.Hairpin) > 0 && len(c.Hairpin) == len(like.Hairpin) && &c.Hairpin[0] == &like.Hairpin[0] {
+				continue
+			}
 			for _, a := range c.Hairpin {
 				dst = append(dst, Element{Set: id, Key: c.key(a)})
 			}
@@ -156,7 +160,7 @@ func (c *Compiled) appendElements(dst []Element, like *Compiled) []Element {
 
 // AppendDiffering appends the elements of two states of a service port, in the order of
 // Element.Compare, to a list each, but may leave out some that are the same in both: those
-// in what their slot tables share. NumDiffering returns how many these are together at
+// of what one has from the other. NumDiffering returns how many these are together at
 // most.
 func AppendDiffering(dst, nextDst []Element, c, next *Compiled) (of, ofNext []Element) {
 	if !c.alike(next) {
