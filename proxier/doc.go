@@ -9,6 +9,7 @@
 //	Cluster: the newest state of everything that the rules depend on   |
 //	   |  Tracker: which service ports does a change touch?            |
 //	   |    resolve: usable endpoints, and who has an address          |
+//	   |    large: of very many endpoints, which few come and go       |
 //	   |  nodeState: NodePort addresses, pod CIDRs, ServiceCIDRs       |
 //	   v                                                               v
 //	loop: one goroutine, one select -----------------------------> syncer.Sync
@@ -28,6 +29,10 @@
 //   - What comes out depends on the newest objects alone, never on the order of
 //     events, of slices or of endpoints. An update that changes nothing the proxy
 //     uses causes nothing.
+//   - What a change of an EndpointSlice costs does not depend on the number of the others
+//     of its Service, however many endpoints that has. This holds as long as all of these
+//     count alike: a Service with affinity, traffic policy Local, weights or hints, or an
+//     endpoint on this node that changes, is resolved from all its endpoints.
 //   - One bad object costs itself: it is reported, and everything else goes on.
 //   - A change is synced at once while the loop is idle; changes that come during a
 //     sync are one sync. A failed sync is repeated, after 20 ms at first, then

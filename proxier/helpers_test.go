@@ -157,10 +157,14 @@ func endpointSlices(list ...*EndpointSlice) (c Changes) {
 	return c
 }
 
-// describe prints a service port as "name (protocol, family): frontends -> endpoints",
+// describe prints a difference as "name (protocol, family): without [...], with [...]", and a
+// service port as "name (protocol, family): frontends -> endpoints",
 // the frontends followed by "from" source ranges and "for" an affinity, and under a policy Local followed by "; local endpoints" and, if it is served at all,
 // "; served". An endpoint that is local ends in "*", a weight other than 1 follows as "=weight".
 func describe(c syncer.Change) string {
+	if c.Delta != nil {
+		return fmt.Sprintf("%s: without %v, with %v", c.Key, c.Delta.Removed, c.Delta.Added)
+	}
 	if c.ServicePort == nil {
 		return c.Key.String() + ": gone"
 	}

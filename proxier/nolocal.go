@@ -27,6 +27,9 @@ func newNoLocalEndpoints() noLocalEndpoints {
 // update takes the newest states of service ports.
 func (n noLocalEndpoints) update(changes []syncer.Change) {
 	for _, c := range changes {
+		if c.Delta != nil { // of one without policy Local
+			continue
+		}
 		n.add(c.Key.Family, n.ports[c.Key], -1)
 		now := lackingOf(c.ServicePort)
 		if now == (lacking{}) {

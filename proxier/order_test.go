@@ -51,11 +51,13 @@ type world struct {
 }
 
 func newWorld(t *testing.T, seed uint64) *world {
-	return &world{
+	w := &world{
 		t: t, random: rand.New(rand.NewPCG(seed, 0)), tracker: NewTracker(rules.Families()),
 		services: map[types.NamespacedName]*Service{}, slices: map[types.NamespacedName]*EndpointSlice{},
 		state: map[rules.ServicePortKey]*rules.ServicePort{},
 	}
+	w.tracker.largeEndpoints = 2
+	return w
 }
 
 // step changes an object or says again what is known, and takes the outcome or not.
@@ -96,6 +98,9 @@ func (w *world) all() Changes {
 
 func (w *world) take() {
 	for _, c := range w.tracker.TakeChanges() {
+		if c.Delta != nil {
+			c.ServicePort = withDelta(w.state[c.Key], *c.Delta)
+		}
 		if c.ServicePort == nil {
 			delete(w.state, c.Key)
 			continue

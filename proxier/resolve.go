@@ -5,15 +5,13 @@ import (
 	"net/netip"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/nftproxy/nftproxy/rules"
 )
 
 // resolve returns the service port as this node shall serve it, nil if there is
 // none of this key.
 func (t *Tracker) resolve(key rules.ServicePortKey) *rules.ServicePort {
-	entry, ok := t.services[types.NamespacedName{Namespace: key.Namespace, Name: key.Name}]
+	entry, ok := t.services[serviceName(key)]
 	if !ok || entry.service == nil {
 		return nil
 	}
@@ -156,6 +154,7 @@ func (e *tracked) candidates(key rules.ServicePortKey, zone string) []candidate 
 			if p.Name != key.Port || p.Protocol != key.Protocol {
 				continue
 			}
+			all = slices.Grow(all, len(s.Endpoints))
 			for i := range s.Endpoints {
 				endpoint := &s.Endpoints[i]
 				all = append(all, candidate{

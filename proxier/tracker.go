@@ -23,7 +23,12 @@ type Tracker struct {
 	owners    map[types.NamespacedName]types.NamespacedName
 	claims    claims
 	conflicts conflicts
-	dirty     map[rules.ServicePortKey]bool
+	// dirty holds the service ports that were touched since they were taken: false for
+	// those of which large knows what has changed, true for those to be resolved anew.
+	dirty map[rules.ServicePortKey]bool
+	large map[rules.ServicePortKey]*large // nil for one that is not followed yet
+	// largeEndpoints is the constant, but in tests.
+	largeEndpoints int
 
 	// zone is where this node is, empty if it is not known.
 	zone string
@@ -78,9 +83,12 @@ func NewTracker(families []rules.Family) *Tracker {
 		claims:     claims{},
 		conflicts:  newConflicts(),
 		dirty:      map[rules.ServicePortKey]bool{},
+		large:      map[rules.ServicePortKey]*large{},
 		zoned:      map[types.NamespacedName]bool{},
 		restricted: map[types.NamespacedName]bool{},
 		health:     newServiceHealth(),
+
+		largeEndpoints: largeEndpoints,
 	}
 }
 
@@ -117,18 +125,30 @@ func (t *Tracker) makeRoom(changes Changes) {
 }
 
 // TakeChanges returns the newest state of every service port touched since the
-// last call, sorted by key.
+// last call, or how it differs from what was returned before, sorted by key.
 func (t *Tracker) TakeChanges() []syncer.Change {
 	keys := slices.AppendSeq(make([]rules.ServicePortKey, 0, len(t.dirty)), maps.Keys(t.dirty))
 	slices.SortFunc(keys, rules.ServicePortKey.Compare)
 	changes := make([]syncer.Change, len(keys))
 	for i, key := range keys {
-		changes[i] = syncer.Change{Key: key, ServicePort: t.resolve(key)}
+		changes[i] = t.take(key)
 	}
 	// A new map: the old one would keep the size of its largest content, and clearing
 	// and listing it would take as long for ever.
 	t.dirty = map[rules.ServicePortKey]bool{}
 	return changes
+}
+
+// take returns what has become of a dirty service port.
+func (t *Tracker) take(key rules.ServicePortKey) syncer.Change {
+	if !t.dirty[key] && t.large[key] != nil { // none if the Service has changed, too
+		if change, ok := t.takeLarge(key); ok {
+			return change
+		}
+	}
+	sp := t.resolve(key)
+	t.follow(key, sp)
+	return syncer.Change{Key: key, ServicePort: sp}
 }
 
 // allowed returns the Service without the addresses that are not to be served.
@@ -157,6 +177,7 @@ func (t *Tracker) applyService(name types.NamespacedName, next *Service) {
 		}
 	}
 	for f := range before {
+		delete(t.large, f.key)
 		if created(prev) != created(next) || !after[f] {
 			t.release(f, prev.Created)
 		}
@@ -229,6 +250,7 @@ func (t *Tracker) applySlice(name types.NamespacedName, next *EndpointSlice) {
 
 // markSlices marks the service ports that differ between two states of a slice.
 func (t *Tracker) markSlices(prev, next *EndpointSlice) {
+	var touched []rules.ServicePortKey // large ones
 	for _, s := range []*EndpointSlice{prev, next} {
 		if s == nil || !slices.Contains(t.families, s.Family) {
 			continue
@@ -237,8 +259,15 @@ func (t *Tracker) markSlices(prev, next *EndpointSlice) {
 			if sameEndpoints(prev, next) && slices.Contains(prev.Ports, p) && slices.Contains(next.Ports, p) {
 				continue
 			}
-			owner := types.NamespacedName{Namespace: s.Name.Namespace, Name: s.Service}
-			t.mark([]rules.ServicePortKey{keyOf(owner, p.Name, p.Protocol, s.Family)})
+			key := keyOf(types.NamespacedName{Namespace: s.Name.Namespace, Name: s.Service}, p.Name, p.Protocol, s.Family)
+			switch {
+			case slices.Contains(touched, key):
+			case t.large[key] != nil:
+				touched = append(touched, key)
+				t.touchLarge(key, prev, next)
+			default:
+				t.dirty[key] = true
+			}
 		}
 	}
 }
@@ -278,6 +307,11 @@ func (t *Tracker) forget(name types.NamespacedName, entry *tracked) {
 	if entry.service == nil && len(entry.slices) == 0 {
 		delete(t.services, name)
 	}
+}
+
+// serviceName returns the Service that a service port is of.
+func serviceName(key rules.ServicePortKey) types.NamespacedName {
+	return types.NamespacedName{Namespace: key.Namespace, Name: key.Name}
 }
 
 func keyOf(service types.NamespacedName, port string, p rules.Protocol, f rules.Family) rules.ServicePortKey {

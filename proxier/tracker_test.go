@@ -272,16 +272,26 @@ func TestExternalPerPort(t *testing.T) {
 // TestTrackerForgets ends with as little as it began.
 func TestTrackerForgets(t *testing.T) {
 	tracker := NewTracker(rules.Families())
+	tracker.largeEndpoints = 1
 	svc, slice := newService(t, "a/a", "10.96.0.1 from=192.0.2.0/24", ":80").at(2), newSlice(t, "a/s", "a", ":80", "10.1.0.1 for-zones=a")
 	older := newService(t, "a/older", "10.96.0.1", ":80").at(1)
 	tracker.Apply(services(svc, older))
 	tracker.TakeProblems()
 	tracker.Apply(endpointSlices(slice))
+	for i := range 3 {
+		tracker.Apply(endpointSlices(newSlice(t, "a/large", "older", ":80", fmt.Sprintf("10.1.0.%d", 2+i))))
+		tracker.TakeChanges()
+	}
+	if len(tracker.large) == 0 {
+		t.Error("no Service is large")
+	}
+	tracker.Apply(endpointSlices(slice))
+	tracker.Apply(Changes{Slices: []SliceChange{{Name: objectName("a/large")}}})
 	tracker.Apply(Changes{Services: []ServiceChange{{Name: svc.Name}, {Name: older.Name}}, Slices: []SliceChange{{Name: slice.Name}}})
 	tracker.TakeChanges()
 	tracker.TakeProblems()
 	if n := len(tracker.services) + len(tracker.owners) + len(tracker.claims) + len(tracker.dirty) + len(tracker.zoned) +
-		len(tracker.restricted) + len(tracker.conflicts.touched) + len(tracker.conflicts.told); n != 0 {
+		len(tracker.restricted) + len(tracker.conflicts.touched) + len(tracker.conflicts.told) + len(tracker.large); n != 0 {
 		t.Errorf("%d entries are left", n)
 	}
 }

@@ -50,9 +50,9 @@ func digest(key ServicePortKey, local bool, endpoint netip.AddrPort) string {
 }
 
 // endpointChains returns the names of the chains of the endpoints in the slots.
-func endpointChains(key ServicePortKey, local bool, slots Slots) []string {
-	names := make([]string, len(slots))
-	for i, endpoint := range slots {
+func endpointChains(key ServicePortKey, local bool, slots SlotTable) []string {
+	names := make([]string, slots.Capacity())
+	for i, endpoint := range slots.flat() {
 		if endpoint.IsValid() {
 			names[i] = endpointChainName(key, local, endpoint)
 		}
@@ -94,7 +94,7 @@ func (c *Compiled) AffinityTables() []AffinityTable {
 	}
 	var tables []AffinityTable
 	for _, local := range []bool{false, true} {
-		if endpoints := c.slotsOf(local).endpoints(); len(endpoints) > 0 {
+		if endpoints := c.slotsOf(local).flat().endpoints(); len(endpoints) > 0 {
 			tables = append(tables, AffinityTable{Family: c.Family, Map: affinityMapName(c.ServicePortKey, local), Endpoints: endpoints})
 		}
 	}
@@ -120,7 +120,7 @@ func (c *Compiled) OwnChains() []Chain {
 	}
 	var chains []Chain
 	for _, local := range []bool{false, true} {
-		for _, endpoint := range c.slotsOf(local).endpoints() {
+		for _, endpoint := range c.slotsOf(local).flat().endpoints() {
 			chains = append(chains, endpointChain(c.ServicePortKey, local, endpoint, c.Affinity))
 		}
 	}
@@ -128,10 +128,14 @@ func (c *Compiled) OwnChains() []Chain {
 	return chains
 }
 
-// slotsOf returns the slot table of policy Local or Cluster.
-func (c *Compiled) slotsOf(local bool) Slots {
-	if local {
+// slotsOf returns the slot table of policy Local or Cluster, none of nil.
+func (c *Compiled) slotsOf(local bool) SlotTable {
+	switch {
+	case c == nil:
+		return nil
+	case local:
 		return c.LocalSlots
+	default:
+		return c.Slots
 	}
-	return c.Slots
 }

@@ -13,8 +13,8 @@ import (
 type Compiled struct {
 	ServicePortKey
 	Frontends     []Frontend       // sorted by address
-	Slots         Slots            // of policy Cluster, shared by all frontends
-	LocalSlots    Slots            // of policy Local, shared by all frontends
+	Slots         SlotTable        // of policy Cluster, shared by all frontends
+	LocalSlots    SlotTable        // of policy Local, shared by all frontends
 	Hairpin       []netip.AddrPort // the endpoints in use on this node, sorted
 	InternalLocal bool
 	ExternalLocal bool
@@ -70,14 +70,14 @@ func Compile(cfg Config, sp ServicePort, prev *Compiled) (*Compiled, error) {
 }
 
 // assign returns the slot table of endpoints, and notes those on this node.
-func (c *Compiled) assign(cfg Config, prev Slots, endpoints []Endpoint) Slots {
+func (c *Compiled) assign(cfg Config, prev SlotTable, endpoints []Endpoint) SlotTable {
 	counts := slotCounts(endpoints, cfg.MaxSlots)
 	for i, e := range endpoints {
 		if e.Local && counts[i] > 0 {
 			c.Hairpin = append(c.Hairpin, e.Addr)
 		}
 	}
-	return prev.assign(endpoints, counts)
+	return newSlotTable(prev.flat().assign(endpoints, counts), prev)
 }
 
 // disjoint reduces ranges to those that are in no other one, sorted. Two ranges
@@ -101,24 +101,31 @@ func disjoint(ranges []netip.Prefix) []netip.Prefix {
 
 func (c *Compiled) equal(d *Compiled) bool {
 	return c.ServicePortKey == d.ServicePortKey && slices.Equal(c.Frontends, d.Frontends) &&
-		slices.Equal(c.Slots, d.Slots) && slices.Equal(c.LocalSlots, d.LocalSlots) &&
+		c.Slots.equal(d.Slots) && c.LocalSlots.equal(d.LocalSlots) &&
 		slices.Equal(c.Hairpin, d.Hairpin) && c.InternalLocal == d.InternalLocal &&
 		c.ExternalLocal == d.ExternalLocal && c.Served == d.Served &&
 		c.Restricted == d.Restricted && slices.Equal(c.Sources, d.Sources) && c.Affinity == d.Affinity
 }
 
 // NumElements returns how many elements AppendElements appends at most.
-func (c *Compiled) NumElements() int {
+func (c *Compiled) NumElements() int { return c.numElements(nil) }
+
+// numElements leaves the slots in parts out that like has, too.
+func (c *Compiled) numElements(like *Compiled) int {
 	if c == nil {
 		return 0
 	}
-	return len(c.Frontends)*(5+len(c.Slots)+len(c.LocalSlots)+len(c.Sources)) + len(c.Hairpin) +
-		len(c.NodePortIPs) + len(c.ServiceCIDRs)
+	slots := c.Slots.numSlots(like.slotsOf(false)) + c.LocalSlots.numSlots(like.slotsOf(true))
+	return len(c.Frontends)*(5+slots+len(c.Sources)) + len(c.Hairpin) + len(c.NodePortIPs) + len(c.ServiceCIDRs)
 }
 
 // AppendElements appends the elements of the service port or node, in the order of
 // Element.Compare. A nil Compiled has none.
-func (c *Compiled) AppendElements(dst []Element) []Element {
+func (c *Compiled) AppendElements(dst []Element) []Element { return c.appendElements(dst, nil) }
+
+// appendElements leaves out what is the very same in like: parts of slots, and the list of
+// endpoints on this node.
+func (c *Compiled) appendElements(dst []Element, like *Compiled) []Element {
 	if c == nil {
 		return dst
 	}
@@ -128,6 +135,9 @@ func (c *Compiled) AppendElements(dst []Element) []Element {
 	comment := clipComment(c.ServicePortName.String())
 	for id := range numSets {
 		if id == Hairpin {
+			if like != nil && len(c.Hairpin) > 0 && len(c.Hairpin) == len(like.Hairpin) && &c.Hairpin[0] == &like.Hairpin[0] {
+				continue
+			}
 			for _, a := range c.Hairpin {
 				dst = append(dst, Element{Set: id, Key: c.key(a)})
 			}
@@ -142,19 +152,43 @@ func (c *Compiled) AppendElements(dst []Element) []Element {
 			if id == ClusterIPs && i > 0 && c.Frontends[i-1].Kind == ClusterIP && c.Frontends[i-1].Addr.Addr() == f.Addr.Addr() {
 				continue
 			}
-			dst = c.appendOf(dst, id, f, comment)
+			dst = c.appendOf(dst, id, f, comment, like)
 		}
 	}
 	return dst
 }
 
-// appendOf appends the elements of one set for one frontend.
-func (c *Compiled) appendOf(dst []Element, id SetID, f Frontend, comment string) []Element {
-	local := f.External() && c.ExternalLocal // has two tables: for clients outside, and on this node
-	slots := c.Slots
-	if !f.External() && c.InternalLocal {
-		slots = c.LocalSlots
+// AppendDiffering appends the elements of two states of a service port, in the order of
+// Element.Compare, to a list each, but may leave out some that are the same in both: those
+// of what one has from the other. NumDiffering returns how many these are together at
+// most.
+func AppendDiffering(dst, nextDst []Element, c, next *Compiled) (of, ofNext []Element) {
+	if !c.alike(next) {
+		return c.AppendElements(dst), next.AppendElements(nextDst)
 	}
+	return c.appendElements(dst, next), next.appendElements(nextDst, c)
+}
+
+// NumDiffering returns how many elements AppendDiffering appends at most.
+func NumDiffering(c, next *Compiled) int {
+	if !c.alike(next) {
+		return c.NumElements() + next.NumElements()
+	}
+	return c.numElements(next) + next.numElements(c)
+}
+
+// alike reports whether the same slot is the same element in both.
+func (c *Compiled) alike(d *Compiled) bool {
+	return c != nil && d != nil && c.ServicePortKey == d.ServicePortKey && slices.Equal(c.Frontends, d.Frontends) &&
+		c.InternalLocal == d.InternalLocal && c.ExternalLocal == d.ExternalLocal && (c.Affinity > 0) == (d.Affinity > 0)
+}
+
+// appendOf appends the elements of one set for one frontend, without the slots in parts
+// that like has, too.
+func (c *Compiled) appendOf(dst []Element, id SetID, f Frontend, comment string, like *Compiled) []Element {
+	local := f.External() && c.ExternalLocal // has two tables: for clients outside, and on this node
+	onlyLocal := !f.External() && c.InternalLocal
+	slots := c.slotsOf(onlyLocal)
 	e := Element{Set: id, Key: c.key(f.Addr)}
 	want := false
 	base, nodePort := id.twin()
@@ -184,18 +218,18 @@ func (c *Compiled) appendOf(dst []Element, id SetID, f Frontend, comment string)
 			}
 		}
 	case ServiceIPs:
-		e.Chain, e.Comment = chainName(c.slotSet(Endpoints, nodePort), len(slots)), comment
+		e.Chain, e.Comment = chainName(c.slotSet(Endpoints, nodePort), slots.Capacity()), comment
 		want = len(slots) > 0
 	case LocalServiceIPs:
-		e.Chain, e.Comment = chainName(c.slotSet(LocalEndpoints, nodePort), len(c.LocalSlots)), comment
+		e.Chain, e.Comment = chainName(c.slotSet(LocalEndpoints, nodePort), c.LocalSlots.Capacity()), comment
 		want = local && c.Served
 	case Endpoints, AffinityEndpoints:
 		if id == c.slotSet(Endpoints, nodePort) {
-			return appendSlots(dst, e, slots, c.chainsOf(!f.External() && c.InternalLocal))
+			return appendSlots(dst, e, slots, like.slotsOf(onlyLocal), c.chainsOf(onlyLocal))
 		}
 	case LocalEndpoints, LocalAffinityEndpoints:
 		if local && id == c.slotSet(LocalEndpoints, nodePort) {
-			return appendSlots(dst, e, c.LocalSlots, c.chainsOf(true))
+			return appendSlots(dst, e, c.LocalSlots, like.slotsOf(true), c.chainsOf(true))
 		}
 	default: // not of a frontend
 	}
@@ -226,20 +260,26 @@ func (c *Compiled) chainsOf(local bool) []string {
 	return c.chains
 }
 
-// appendSlots appends an element for every filled slot: it leads to the endpoint, or if
-// there are chains, to the endpoint's chain.
-func appendSlots(dst []Element, e Element, slots Slots, chains []string) []Element {
-	for slot, endpoint := range slots {
-		if !endpoint.IsValid() {
+// appendSlots appends an element for every filled slot, but for those in parts that like
+// has, too: it leads to the endpoint, or if there are chains, to the endpoint's chain.
+func appendSlots(dst []Element, e Element, slots, like SlotTable, chains []string) []Element {
+	for i, part := range slots {
+		if slots.shares(i, like) {
 			continue
 		}
-		e.Key.Slot = uint32(slot)
-		if chains == nil {
-			e.Endpoint = endpoint
-		} else {
-			e.Chain = chains[slot]
+		for j, endpoint := range part {
+			if !endpoint.IsValid() {
+				continue
+			}
+			slot := i*partSlots + j
+			e.Key.Slot = uint32(slot)
+			if chains == nil {
+				e.Endpoint = endpoint
+			} else {
+				e.Chain = chains[slot]
+			}
+			dst = append(dst, e)
 		}
-		dst = append(dst, e)
 	}
 	return dst
 }
@@ -258,7 +298,7 @@ func (c *Compiled) SlotChains() []string {
 			if f.Kind == NodePort {
 				id = id.forNodePorts()
 			}
-			for _, e := range c.appendOf(nil, id, f, "") {
+			for _, e := range c.appendOf(nil, id, f, "", nil) {
 				names = append(names, e.Chain)
 			}
 		}

@@ -48,7 +48,7 @@ func TestCompile(t *testing.T) {
 	want := &Compiled{
 		ServicePortKey: sp.ServicePortKey,
 		Frontends:      []Frontend{frontend("10.96.0.10:80"), frontend("10.96.0.11:80")},
-		Slots:          parseSlots("ABBCD"),
+		Slots:          SlotTable{parseSlots("ABBCD")},
 		Served:         true,
 		Hairpin:        []netip.AddrPort{slotEndpoint('C'), slotEndpoint('D')},
 	}
@@ -64,7 +64,7 @@ func TestCompileLeavesItsInput(t *testing.T) {
 	frontends, endpoints := slices.Clone(sp.Frontends), slices.Clone(sp.Endpoints)
 	c := compile(t, sp, nil)
 	before := *c
-	before.Frontends, before.Slots = slices.Clone(c.Frontends), slices.Clone(c.Slots)
+	before.Frontends, before.Slots = slices.Clone(c.Frontends), SlotTable{slices.Clone(c.Slots.flat())}
 	if !slices.Equal(sp.Frontends, frontends) || !slices.Equal(sp.Endpoints, endpoints) {
 		t.Error("the service port was changed")
 	}
@@ -200,7 +200,7 @@ func TestCostOfAChange(t *testing.T) {
 				before, after = after, compile(t, step, after)
 			}
 			if got := costOf(before.AppendElements(nil), after.AppendElements(nil)); got != c.want {
-				t.Errorf("%+v, want %+v; the slots are %s now", got, c.want, formatSlots(after.Slots))
+				t.Errorf("%+v, want %+v; the slots are %s now", got, c.want, formatSlots(after.Slots.flat()))
 			}
 		})
 	}

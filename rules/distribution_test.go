@@ -36,8 +36,8 @@ func TestRandomChainIsFair(t *testing.T) {
 			for _, letters := range c.steps {
 				compiled = compile(t, service(1, letters), compiled)
 			}
-			if len(compiled.Slots) != c.capacity {
-				t.Fatalf("capacity %d, want %d", len(compiled.Slots), c.capacity)
+			if compiled.Slots.Capacity() != c.capacity {
+				t.Fatalf("capacity %d, want %d", compiled.Slots.Capacity(), c.capacity)
 			}
 			if p := fairness(t, compiled, SlotChains(Endpoints, c.capacity), c.steps[len(c.steps)-1]); p < significance {
 				t.Errorf("the choice is not fair: p = %g", p)

@@ -10,6 +10,7 @@
 //	ServicePort --Compile------> Compiled --NewRuleset--> Ruleset --> WriteText, WriteJSON
 //	    prev ------^             ^     \--AppendElements--> []Element --> EncodeElements
 //	Node ---------CompileNode---/
+//	Delta -----SlotIndex.Apply--/   of one before, for service ports of very many endpoints
 //
 // # The path of a packet
 //
@@ -155,6 +156,15 @@
 // draws in the mean at worst, and at most 1.25 while a table is fresh. A chain draws so often (13
 // times for capacity 8, 21 for 1,024) that the last resort gives slot 0 less than
 // 0.1 % above its share and takes less than 0.1 % of theirs from the others.
+//
+// # Very many endpoints
+//
+// A service port may have 100,000 endpoints, and one of them changes. So a slot table is in
+// parts that are never changed: the next table shares those in which nothing differs, and
+// what is in shared parts need not be compared (AppendDiffering). A SlotIndex applies a
+// Delta, the few endpoints that come and go, to the table that there is, by the rules above
+// (TestDeltaIsCompile): it knows each endpoint's slot, and which slots are empty. Only
+// another capacity makes it look at all endpoints.
 //
 // # Weights
 //

@@ -40,13 +40,13 @@ func BenchmarkDiff(b *testing.B) {
 			all := make([]Change, size.services)
 			for i := range all {
 				sp := benchService(i, size.endpoints)
-				all[i] = Change{sp.ServicePortKey, sp}
+				all[i] = Change{Key: sp.ServicePortKey, ServicePort: sp}
 			}
 			if _, err := s.Sync(b.Context(), all); err != nil {
 				b.Fatal(err)
 			}
 			with := all[size.services/2]
-			without := Change{with.Key, &rules.ServicePort{}}
+			without := Change{Key: with.Key, ServicePort: &rules.ServicePort{}}
 			*without.ServicePort = *with.ServicePort
 			without.ServicePort.Endpoints = with.ServicePort.Endpoints[:size.endpoints-1]
 			b.ReportAllocs()

@@ -18,7 +18,9 @@
 // Its promises:
 //
 //   - Work is proportional to the change: one endpoint is one element operation a
-//     frontend, an unchanged service port no batch at all.
+//     frontend, an unchanged service port no batch at all. A service port of very many
+//     endpoints can be told by what differs (Change.Delta); then nobody looks at the others,
+//     neither to compile it nor to plan the batch.
 //   - A batch is atomic. The kernel holds what was wanted before or what is wanted
 //     now, never a mixture.
 //   - Nothing is lost. What Sync was told is wanted until it is told otherwise, so a

@@ -27,7 +27,7 @@ func manyServices(n int) []Change {
 			Frontends: []rules.Frontend{{Kind: rules.ClusterIP, Addr: addrPortOf("10.96.0.0", i, 80)}},
 			Endpoints: []rules.Endpoint{{Addr: addrPortOf("10.244.0.0", i, 8080), Weight: 1}},
 		}
-		changes = append(changes, Change{sp.ServicePortKey, sp})
+		changes = append(changes, Change{Key: sp.ServicePortKey, ServicePort: sp})
 	}
 	return changes
 }

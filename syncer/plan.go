@@ -124,8 +124,7 @@ func (p *planner) plan(m *mirror, prefix *Batch, changes []change) *plan {
 	var own ownObjects
 	for _, c := range pl.changes {
 		prev := m.services[c.key]
-		p.old = prev.AppendElements(p.old[:0])
-		p.new = c.next.AppendElements(p.new[:0])
+		p.old, p.new = rules.AppendDiffering(p.old[:0], p.new[:0], prev, c.next)
 		p.diff(pl, c.key.Family)
 		own.diff(c.key.Family, prev, c.next)
 		pl.count(c.key.Family, Installed{ServicePorts: present(c.key, c.next) - present(c.key, prev)})

@@ -24,7 +24,9 @@ type Syncer struct {
 	// conflicting holds the service ports that are not installed since another one has
 	// one of their frontends.
 	conflicting map[rules.ServicePortKey]bool
-	planner     planner
+	// indexes are of what is wanted, for service ports of which there was a Delta.
+	indexes map[rules.ServicePortKey]*rules.SlotIndex
+	planner planner
 }
 
 // New returns a Syncer that has nothing to install yet. An error says what is
@@ -36,7 +38,7 @@ func New(kernel Kernel, cfg rules.Config) (*Syncer, error) {
 	}
 	return &Syncer{
 		kernel: kernel, cfg: cfg, wanted: map[rules.ServicePortKey]*rules.Compiled{},
-		conflicting: map[rules.ServicePortKey]bool{},
+		conflicting: map[rules.ServicePortKey]bool{}, indexes: map[rules.ServicePortKey]*rules.SlotIndex{},
 	}, nil
 }
 
@@ -64,10 +66,14 @@ func (s *Syncer) Configure(cfg rules.Config) error {
 	return nil
 }
 
-// Change is the newest state of a service port.
+// Change is the newest state of a service port, or what makes it of the one before.
 type Change struct {
 	Key         rules.ServicePortKey
-	ServicePort *rules.ServicePort // nil if it is gone
+	ServicePort *rules.ServicePort // nil if it is gone, or with Delta
+	// Delta is all in which the newest state differs from the one that the Change before
+	// led to, where that is valid; nil if ServicePort says it all. Only service ports of TCP
+	// with very many endpoints have some.
+	Delta *rules.Delta
 }
 
 // Result says what a sync did.
@@ -136,16 +142,15 @@ func (s *Syncer) compile(changes []Change, res *Result) []change {
 		s.wanted = wanted
 	}
 	for _, c := range changes {
-		if c.ServicePort == nil {
-			delete(s.wanted, c.Key)
-			continue
-		}
-		next, err := rules.Compile(s.cfg, *c.ServicePort, s.wanted[c.Key])
-		if err != nil {
+		next, err := s.next(c)
+		switch {
+		case err != nil:
 			res.Refused = append(res.Refused, Refusal{c.Key, err})
-			continue
+		case next == nil:
+			delete(s.wanted, c.Key)
+		default:
+			s.wanted[c.Key] = next
 		}
-		s.wanted[c.Key] = next
 	}
 	if s.installed == nil {
 		return nil
@@ -169,6 +174,27 @@ func (s *Syncer) compile(changes []Change, res *Result) []change {
 	}
 	sortChanges(dirty)
 	return slices.CompactFunc(dirty, func(a, b change) bool { return a.key == b.key })
+}
+
+// next returns what a change makes of what is wanted, nil if it goes.
+func (s *Syncer) next(c Change) (*rules.Compiled, error) {
+	prev := s.wanted[c.Key]
+	if c.Delta == nil {
+		delete(s.indexes, c.Key) // those that stay large have mostly Deltas
+		if c.ServicePort == nil {
+			return nil, nil
+		}
+		return rules.Compile(s.cfg, *c.ServicePort, prev)
+	}
+	index := s.indexes[c.Key]
+	if index == nil {
+		var err error
+		if index, err = rules.NewSlotIndex(prev); err != nil {
+			return nil, err
+		}
+		s.indexes[c.Key] = index
+	}
+	return index.Apply(*c.Delta)
 }
 
 // install sends the sorted changes in as few batches as the limits allow. With an error
@@ -256,7 +282,7 @@ var errConflict = errors.New("another service port has one of its addresses and 
 func (s *Syncer) fitting(changes []change, limits Size) int {
 	var size Size
 	for i, c := range changes {
-		n := s.installed.services[c.key].NumElements() + c.next.NumElements()
+		n := rules.NumDiffering(s.installed.services[c.key], c.next)
 		size.Bytes += n * (elementBytes + endpointBytes)
 		if i > 0 && !size.Fits(limits) {
 			return i
