@@ -60,6 +60,10 @@ func (c *Cluster) NodeAddrs() []netip.Addr {
 // TakeProblems returns what is wrong with objects that are fine each by itself.
 func (c *Cluster) TakeProblems() []Problem { return c.tracker.TakeProblems() }
 
+// Anew has service ports be looked at as a whole at the next Take, since a Delta of them
+// was of no use.
+func (c *Cluster) Anew(keys []rules.ServicePortKey) { c.tracker.Anew(keys) }
+
 // Work is what a sync has to do.
 type Work struct {
 	Changes []syncer.Change

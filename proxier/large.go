@@ -98,6 +98,14 @@ func (t *Tracker) takeLarge(key rules.ServicePortKey) (syncer.Change, bool) {
 	return syncer.Change{Key: key, Delta: &d}, true
 }
 
+// Anew has service ports be looked at as a whole again, since a difference was of no use.
+func (t *Tracker) Anew(keys []rules.ServicePortKey) {
+	for _, key := range keys {
+		delete(t.large, key)
+		t.dirty[key] = true
+	}
+}
+
 // update takes the change of a slice. It reports whether changed tells all that it makes of
 // the service port, and false for ok if the service port cannot be followed any more.
 func (l *large) update(key rules.ServicePortKey, prev, next *EndpointSlice) (told, ok bool) {

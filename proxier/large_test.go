@@ -10,6 +10,7 @@ import (
 	"unique"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nftproxy/nftproxy/rules"
@@ -378,4 +379,38 @@ func texts(elements []rules.Element) []string {
 		lines[i] = e.Set.Set().Name + " " + string(e.AppendText(nil))
 	}
 	return lines
+}
+
+// A difference that is refused is followed by a look at the whole service port, and that
+// one is not repeated.
+func TestRefusedDifference(t *testing.T) {
+	kernel := synctest.NewKernel(&syncer.Memory{})
+	kernel.RefuseElements(func(e rules.Element) bool { return e.Endpoint == netip.MustParseAddrPort("10.1.0.5:8080") })
+	var report Report
+	p, err := New(nil, kernel, Options{Log: zap.NewNop(), OnSync: func(r Report) { report = r }})
+	must(t, err)
+	p.cluster.tracker.largeEndpoints = 2
+	p.Synced()
+	p.Apply(services(newService(t, "default/web", "10.96.0.1", "http:80")))
+	endpoints := []string{"10.1.0.1", "10.1.0.2"}
+	for _, c := range []struct {
+		another        string // endpoint, none for no change
+		delta, refused bool
+	}{{"10.1.0.3", false, false}, {"10.1.0.4", false, false}, {"10.1.0.5", true, true}, {"", false, true}} {
+		if c.another != "" {
+			endpoints = append(endpoints, c.another)
+			p.Apply(endpointSlices(newSlice(t, "default/web-1", "web", "http:8080", endpoints...)))
+		}
+		w := p.take()
+		if len(w.Changes) != 1 || (w.Changes[0].Delta != nil) != c.delta {
+			t.Fatalf("with %d endpoints: changes %+v", len(endpoints), w.Changes)
+		}
+		p.sync(t.Context(), w)
+		if report.Err != nil || (len(report.Refused) > 0) != c.refused {
+			t.Errorf("with %d endpoints: %+v", len(endpoints), report)
+		}
+	}
+	if w := p.take(); len(w.Changes) > 0 {
+		t.Errorf("the refused service port is tried once more: %+v", w.Changes)
+	}
 }

@@ -2,12 +2,14 @@ package proxier
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
 	"k8s.io/utils/clock"
 
 	"github.com/nftproxy/nftproxy/proxier/metrics"
+	"github.com/nftproxy/nftproxy/rules"
 	"github.com/nftproxy/nftproxy/syncer"
 )
 
@@ -79,11 +81,7 @@ func (p *Proxier) sync(ctx context.Context, w *work) outcome {
 	}
 	p.reporter.synced(w, report, p.opts.Clock.Now())
 	p.reporter.serveHealth(w)
-	if report.Err != nil {
-		p.mu.Lock()
-		p.reporter.restore(w)
-		p.mu.Unlock()
-	}
+	p.putBack(w, report)
 	p.logSync(ctx, report, len(w.Changes))
 	if p.opts.OnSync != nil {
 		p.opts.OnSync(report)
@@ -95,6 +93,28 @@ func (p *Proxier) sync(ctx context.Context, w *work) outcome {
 		return drifted
 	default:
 		return failed
+	}
+}
+
+// putBack notes what a sync has taken and could not make use of.
+func (p *Proxier) putBack(w *work, r Report) {
+	var refused []rules.ServicePortKey
+	for _, c := range w.Changes {
+		if c.Delta != nil && slices.ContainsFunc(r.Refused, func(r syncer.Refusal) bool { return r.Key == c.Key }) {
+			refused = append(refused, c.Key)
+		}
+	}
+	if r.Err == nil && len(refused) == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if r.Err != nil {
+		p.reporter.restore(w)
+	}
+	if len(refused) > 0 {
+		p.cluster.Anew(refused)
+		p.wakeUp()
 	}
 }
 

@@ -81,11 +81,6 @@ type EndpointSlice struct {
 // SliceEndpoint is an endpoint of an EndpointSlice, with its conditions.
 type SliceEndpoint struct {
 	Addr netip.Addr
-	// Local is true if the endpoint is on this node.
-	Local bool
-	// NodeHinted is true if the endpoint has hints for nodes (hints.forNodes), HintsHere
-	// if one of them names this node.
-	NodeHinted, HintsHere bool
 	// ZoneHints are the zones of hints.forZones, each once, sorted and joined by commas,
 	// which no name of a zone contains. Without hints it is the zero Handle, which has no
 	// Value: no Handle here is ever one of an empty text.
@@ -95,6 +90,11 @@ type SliceEndpoint struct {
 	// only.
 	Zone, Node unique.Handle[string]
 	Pod        string
+	// Local is true if the endpoint is on this node.
+	Local bool
+	// NodeHinted is true if the endpoint has hints for nodes (hints.forNodes), HintsHere
+	// if one of them names this node.
+	NodeHinted, HintsHere bool
 	// The conditions, with Kubernetes' defaults for unset ones: ready and serving
 	// are true, terminating is false.
 	Ready, Serving, Terminating bool

@@ -49,6 +49,7 @@ func (d *daemon) run(ctx context.Context, cfg *config.Config, log *zap.Logger) e
 	if err != nil {
 		return err
 	}
+	slowDown(&opts)
 	group, ctx := errgroup.WithContext(ctx)
 	if !d.dryRun {
 		setUpNode(cfg, log)

@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -28,6 +30,11 @@ const (
 func TestMain(m *testing.M) {
 	switch os.Getenv(testCommandEnv) {
 	case "":
+		// The daemon of one test must not slow the others down.
+		if err := os.Setenv("GOMAXPROCS", strconv.Itoa(runtime.GOMAXPROCS(0))); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(exitUsage)
+		}
 		goleak.VerifyTestMain(m)
 	case testCommandForbidden:
 		if err := os.WriteFile("/proc/sys/user/max_user_namespaces", []byte("0"), 0); err != nil {

@@ -16,7 +16,7 @@ const (
 	firstGCPercent = 300
 	// gcPercent is that from then on. It is less than Go's default: what is in use hardly
 	// changes, a change makes little garbage, and the daemon is a guest on the node.
-	gcPercent = 30
+	gcPercent = 20
 	// freePause is between two times that memory is given back.
 	freePause = 10 * time.Second
 )
