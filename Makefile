@@ -61,6 +61,14 @@ lint: ## check formatting, style and modules
 bench: ## measure each step of an update on this machine's kernel; BENCHCOUNT=10 for benchstat
 	$(GO) test $(EXEC) -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -count $(BENCHCOUNT) -timeout 60m ./rules ./syncer ./proxier
 
+# The sizes of the clusters, in Services of 10 endpoints.
+COMPARE ?= 100,1000,10000
+
+.PHONY: compare
+compare: root nft build bin/kube-proxy ## measure nftproxy and kube-proxy beside each other, and draw the plots of README.md (as root)
+	bin/nftproxy bench compare --peer 'bin/kube-proxy --config {config}' --services $(COMPARE) --report bin/compare
+	mkdir -p deploy/figures && cp bin/compare/compare-costs.svg bin/compare/compare-growth-latency.svg deploy/figures/
+
 SOAK ?= 5m
 
 .PHONY: soak
