@@ -68,8 +68,10 @@ func (m *measurement) run(t *testing.T) result {
 	m.saveProfile(t, "heap-after-timed", "heap")
 	var profiling sync.WaitGroup
 	profiling.Go(func() { m.saveProfile(t, "cpu", "profile?seconds=5") })
+	before := m.cpu(t)
 	m.apply(t, commits, make([]change, m.figures.all-m.figures.changes), m.figures.bulkRate)
 	commits.wait(t, syncLimit)
+	r.bulkCPU = m.cpu(t) - before
 	r.afterAll = m.memory(t)
 	profiling.Wait()
 	m.saveProfile(t, "heap-after-all", "heap")

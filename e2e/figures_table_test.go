@@ -28,6 +28,9 @@ func printFigures(w io.Writer, f figures, results [2]result) {
 	row("processor time for 1,000 changes", "<= 1 s", func(r result) string {
 		return seconds(r.cpu * 1000 / time.Duration(f.changes))
 	})
+	row("processor time for 1,000 changes, of the others", "<= 1 s", func(r result) string {
+		return seconds(r.bulkCPU * 1000 / time.Duration(max(1, f.all-f.changes)))
+	})
 	row("transactions for the timed changes", "", func(r result) string { return strconv.Itoa(r.commits) })
 	row(fmt.Sprintf("load average meanwhile, of %d CPUs", runtime.NumCPU()), "", func(r result) string { return r.load })
 	for _, p := range []struct {

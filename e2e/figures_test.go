@@ -83,7 +83,8 @@ type result struct {
 	afterSync memory
 	changes   []change // those that were timed
 	cpu       time.Duration
-	commits   int    // transactions while they were timed
-	load      string // of the machine meanwhile, over a minute
+	commits   int           // transactions while they were timed
+	load      string        // of the machine meanwhile, over a minute
+	bulkCPU   time.Duration // processor time for the changes that were not timed
 	afterAll  memory
 }
