@@ -103,10 +103,10 @@ func asJSON(prefix string, v any) string {
 	return prefix + string(text)
 }
 
-// capacityChain reports whether a chain draws from so many slots.
+// capacityChain reports whether a chain draws from so many slots, once or until it hits.
 func capacityChain(name any) bool {
 	text, _ := name.(string)
-	return regexp.MustCompile(`^random-\d+$`).MatchString(text)
+	return regexp.MustCompile(`^(draw-)?random-\d+$`).MatchString(text)
 }
 
 // withoutSlots takes the slot out of an element of a map of endpoints, and how many

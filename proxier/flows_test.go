@@ -208,18 +208,26 @@ func serveUDP(t *testing.T, ns *nstest.NS, addr netip.AddrPort) {
 	})
 }
 
+const noAnswer = "no answer"
+
+// How long an answer is waited for: one that may not come, and one that has to.
+const (
+	shortPatience = 100 * time.Millisecond
+	longPatience  = 10 * time.Second
+)
+
 // ask sends a packet to the Service from a port of the client and returns the address
-// of the endpoint that answers, "refused", or "no answer".
-func (h *udpHost) ask(port uint16) string {
+// of the endpoint that answers, "refused", or noAnswer.
+func (h *udpHost) ask(port uint16, patience time.Duration) string {
 	h.tb.Helper()
-	answer := "no answer"
+	answer := noAnswer
 	err := h.ns.Do(func() error {
 		conn, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(h.client.Addr(), port)), net.UDPAddrFromAddrPort(h.frontend))
 		if err != nil {
 			return fmt.Errorf("dial: %w", err)
 		}
 		defer func() { _ = conn.Close() }()
-		if err := conn.SetDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+		if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 			return fmt.Errorf("set the deadline: %w", err)
 		}
 		buf := make([]byte, 64)
@@ -248,15 +256,20 @@ func (h *udpHost) ask(port uint16) string {
 // not deleted would be renewed by each question and the answer would never change.
 func (h *udpHost) want(what, answer string) {
 	h.tb.Helper()
-	got := h.ask(h.client.Port())
-	for deadline := time.Now().Add(5 * time.Second); got != answer && time.Now().Before(deadline); got = h.ask(h.client.Port()) {
+	ask := func(patience time.Duration) string { return h.ask(h.client.Port(), patience) }
+	got := ask(shortPatience)
+	for deadline := time.Now().Add(10 * time.Second); got != answer && time.Now().Before(deadline); got = ask(shortPatience) {
 		time.Sleep(time.Millisecond)
+	}
+	patience := longPatience
+	if answer == noAnswer {
+		patience = shortPatience
 	}
 	for range 5 {
 		if got != answer {
 			h.tb.Fatalf("%s: %s, not %s", what, got, answer)
 		}
-		got = h.ask(h.client.Port())
+		got = ask(patience)
 	}
 }
 
@@ -284,7 +297,7 @@ func TestUDPClientWithOnePort(t *testing.T) {
 			h := newUDPHost(t, f)
 			h.handler.Synced()
 			h.committed()
-			h.want("there is no Service", "no answer")
+			h.want("there is no Service", noAnswer)
 			h.handler.Apply(services(newService(t, "default/dns", h.frontend.Addr().String(), "dns:53/udp")))
 			h.committed()
 
@@ -302,7 +315,7 @@ func TestUDPClientWithOnePort(t *testing.T) {
 			h.publish(" t", 3, 1)
 			h.want("its endpoint terminates and serves: it stays", h.endpoint(3).String())
 			for port := range uint16(20) {
-				if got := h.ask(10_000 + port); got != h.endpoint(1).String() {
+				if got := h.ask(10_000+port, longPatience); got != h.endpoint(1).String() {
 					t.Errorf("a new flow is at %s", got)
 				}
 			}
@@ -311,7 +324,7 @@ func TestUDPClientWithOnePort(t *testing.T) {
 
 			h.handler.Apply(Changes{Services: []ServiceChange{{Name: objectName("default/dns")}}})
 			h.committed()
-			h.want("the Service is gone", "no answer")
+			h.want("the Service is gone", noAnswer)
 		})
 	}
 }
