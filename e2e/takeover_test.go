@@ -31,7 +31,12 @@ func TestTakeOver(t *testing.T) {
 	kubeProxy := program(t, "KUBE_PROXY_BIN")
 	for mode, config := range map[string]map[string]any{
 		"nftables": nil,
-		"iptables": {"mode": "iptables", "iptables": map[string]any{"minSyncPeriod": "10ms"}},
+		// Otherwise this mode drops what conntrack takes for invalid, such as the answer of an
+		// endpoint to a source port that it remembers from a connection a moment ago.
+		"iptables": {
+			"mode": "iptables", "iptables": map[string]any{"minSyncPeriod": "10ms"},
+			"conntrack": map[string]any{"tcpBeLiberal": true},
+		},
 	} {
 		t.Run(mode, func(t *testing.T) {
 			c := newCluster(t)
