@@ -9,8 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/nftproxy/nftproxy/rules"
 )
 
 // Kind is a kind of change.
@@ -274,6 +272,3 @@ func (c *Cluster) All(visit func(Object)) {
 		}
 	}
 }
-
-// Families returns the IP families of the cluster's node.
-func (c *Cluster) Families() []rules.Family { return c.spec.Families }
